@@ -25,7 +25,7 @@ from hlosharding.partitioner import PartitionOptions
 from hlosharding.plans import PlanFile
 from hlosharding.propagation import Propagation, propagate
 from hlosharding.report import View, module_view, show, to_record, to_text
-from hlosharding.search import applied
+from hlosharding.search import apply_plan
 from hlosharding.sharding import HloSharding, MeshInfo
 from hlosharding.whole_files import read_whole
 
@@ -80,7 +80,7 @@ def annotated_program(arguments: Namespace, source: Path | bytes | None = None) 
     if plan.strategy and plan.mesh is not None:
         # A strategy speaks in JAX's words, and JAX takes its devices before.
         choose_devices(getattr(arguments, "platform", "cpu"), plan.mesh.num_devices)
-    return applied(plan, module)
+    return apply_plan(plan, module)
 
 
 def plan_of(arguments: Namespace) -> PlanFile:

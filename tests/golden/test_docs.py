@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import hlosharding as hs
 from hlosharding.errors import HloShardingError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,6 +91,17 @@ def test_the_script_of_the_readme_prints_what_it_shows(tmp_path: Path) -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     targets = [m["target"] for m in LINK.finditer(page.read_text()) if "://" not in m["target"]]
     assert [t for t in targets if not (page.parent / t).exists()] == []
+
+
+HIDDEN = re.compile(
+    rf"(?<!from )hlosharding\.({'|'.join(room.name for room in ROOMS if room.name in hs.__all__)})\.\w+"
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_ask_no_function_for_what_the_room_of_its_name_has(page: Path) -> None:
+    """`hlosharding.search` is a function: what its room has is found there by an import, or is public."""
+    assert [found.group() for found in HIDDEN.finditer(page.read_text())] == []
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
