@@ -17,14 +17,15 @@ from hlosharding.cli.files import read_program, working, write
 from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import Machine, machine_named, machine_said, parse_machine, read_machine
 from hlosharding.errors import CostError, LoadError, ModuleError, PlanError, ShardingError
-from hlosharding.frontends import is_onnx, load, named_format, read_onnx_shardings, to_sdy_text
+from hlosharding.frontends import load, named_format, to_sdy_text
 from hlosharding.ir import Module, Shape
 from hlosharding.mesh_propagation import Stage, propagate_axes
+from hlosharding.onnx import is_onnx, read_onnx_shardings
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.plans import PlanFile
 from hlosharding.propagation import Propagation, propagate
 from hlosharding.report import View, module_view, show, to_record, to_text
-from hlosharding.search import applied
+from hlosharding.search import apply_plan
 from hlosharding.sharding import HloSharding, MeshInfo
 from hlosharding.whole_files import read_whole
 
@@ -79,7 +80,7 @@ def annotated_program(arguments: Namespace, source: Path | bytes | None = None) 
     if plan.strategy and plan.mesh is not None:
         # A strategy speaks in JAX's words, and JAX takes its devices before.
         choose_devices(getattr(arguments, "platform", "cpu"), plan.mesh.num_devices)
-    return applied(plan, module)
+    return apply_plan(plan, module)
 
 
 def plan_of(arguments: Namespace) -> PlanFile:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,12 +16,12 @@ from hlosharding.collector import collector_waits
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import LoadError, ModuleError
 from hlosharding.frontends.hlo import MLIR_BYTECODE, from_hlo_proto, from_hlo_text, from_lowering, from_stablehlo
-from hlosharding.frontends.onnx import from_onnx, is_onnx
 from hlosharding.frontends.prepare import prepare as prepare_module
 from hlosharding.frontends.prepare import prepared
 from hlosharding.frontends.shardy import has_shardy_marks
 from hlosharding.ir import Edit, Module, verify
 from hlosharding.printable import is_writable
+from hlosharding.registry import Registry
 from hlosharding.sharding import MOST_DEVICES
 from hlosharding.whole_files import read_whole
 
@@ -40,6 +41,19 @@ _SUFFIXES: dict[str, Format] = {
     ".stablehlo": "stablehlo",
     ".onnx": "onnx",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How a room of its own tells and reads a format that is no HLO."""
+
+    is_one: Callable[[Any], bool]
+    read: Callable[..., Module]
+    """Called with what `load` is: the content, `inputs`, `path`, `prepare` and `configuration`."""
+
+
+READERS: Registry[str, Reader] = Registry("the readers of other formats", plugins=("hlosharding.onnx",))
+"""By format."""
 
 
 @deep_stack
@@ -80,9 +94,10 @@ def load(
         format = format or named_format(origin)
         content = read_whole(origin, remedy=_NO_FILE)
     try:
-        if format == "onnx" or (format is None and is_onnx(content)):
+        reader = _reader(content, format)
+        if reader is not None:
             is_prepared = prepare is not False
-            return from_onnx(content, inputs, path=origin, prepare=is_prepared, configuration=configuration)
+            return reader.read(content, inputs, path=origin, prepare=is_prepared, configuration=configuration)
         if inputs or configuration:
             said = f"inputs ({', '.join(inputs)})" if inputs else f"a configuration ({configuration})"
             raise LoadError(f"{said} for what is no ONNX model", remedy="leave them out: the program says all sizes")
@@ -98,6 +113,13 @@ def load(
     if not (is_prepared_by_default if prepare is None else prepare):
         return module
     return prepare_module(module) if module is source else prepared(Edit(module))
+
+
+def _reader(content: Any, format: Format | None) -> Reader | None:
+    """None for HLO, in whatever form."""
+    if format is not None:
+        return READERS.get(format)
+    return next((reader for reader in READERS.values() if reader.is_one(content)), None)
 
 
 def _check_devices(module: Module) -> None:

@@ -1,4 +1,4 @@
-"""The shardings that propagation found: of parameters, of the main activations, of everything; and one by itself.
+"""The shardings that propagation found: of parameters, of everything; and one by itself.
 
 Floor: report.
 """
@@ -6,7 +6,6 @@ Floor: report.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from hlosharding.propagation import Propagation
@@ -95,27 +94,6 @@ def _shared_path(path: str, rest: _RestOfRow, known: dict[tuple[str, _RestOfRow]
     if tail:
         known[tail, rest] = path
     return path
-
-
-def activations_view(
-    propagated: Propagation, mesh: Any = None, *, opcodes: Sequence[str] = ("dot", "convolution")
-) -> View:
-    """The sharding found for the results of the forward pass's large ops (`opcodes`); equal ones share a row."""
-    module = propagated.module
-    rows: list[Row] = [
-        {
-            "location": inst.location,
-            "operation": inst.opcode,
-            "shape": inst.shape,
-            "sharding": module.sharding(inst),
-            "times": 1,
-        }
-        for inst in module.entry.instructions
-        if inst.opcode in opcodes and "transpose(" not in inst.op_name
-    ]
-    columns = (Column(key="location", heading="source", kind=Kind.LOCATION), _OPERATION, _SHAPE, _FOUND, _TIMES)
-    mesh, title = mesh if mesh is not None else module.mesh, "Activations, forward pass"
-    return View((Table(title=title, key="activations", columns=columns, rows=rows, mesh=mesh, joins=True),))
 
 
 def sharding_view(sharding: HloSharding) -> View:

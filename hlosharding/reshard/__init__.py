@@ -14,7 +14,7 @@ from hlosharding.reshard.objectives import (
 )
 from hlosharding.reshard.piecewise import Region
 from hlosharding.reshard.planned_steps import PlannedSteps
-from hlosharding.reshard.planner import plan, plan_steps, plan_time
+from hlosharding.reshard.planner import plan, plan_steps
 from hlosharding.reshard.request import ReshardRequest, is_partial
 from hlosharding.reshard.reshard_plan import ReshardPlan, plan_reshard
 from hlosharding.reshard.steps import (
@@ -64,6 +64,5 @@ __all__ = [
     "plan",
     "plan_reshard",
     "plan_steps",
-    "plan_time",
     "plan_transfer",
 ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from hlosharding.ir import ALL_OPCODES, ELEMENTWISE, Instruction, reducer_kind
+from hlosharding.ir import ELEMENTWISE, Instruction, reducer_kind
 from hlosharding.registry import Registry
 from hlosharding.rules import contractions, elementwise, indexing, layouts, reductions, special, windows
 from hlosharding.rules.custom_calls import custom_call
@@ -176,8 +176,3 @@ def signature_of(inst: Instruction) -> Relation:
     if found is None:
         found = _answers[key] = row.rule(inst)
     return found
-
-
-def unplaced_opcodes() -> frozenset[str]:
-    """Opcodes in no class (a test demands that there are none)."""
-    return frozenset(opcode for opcode in ALL_OPCODES if opcode not in catalog)

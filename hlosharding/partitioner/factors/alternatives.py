@@ -60,9 +60,6 @@ class _InBytes(Prices):
     def comparable_seconds(self, cost: Cost) -> float:
         return cost.mean_bytes
 
-    def halo_seconds(self, nbytes: float, messages: int) -> float:
-        return nbytes
-
     def compute_seconds(self, points: Number, nbytes: Number, contracts: bool) -> Number:
         return 0 * points
 
@@ -73,9 +70,6 @@ class _InSeconds(Prices):
 
     def comparable_seconds(self, cost: Cost) -> float:
         return cost.seconds
-
-    def halo_seconds(self, nbytes: float, messages: int) -> float:
-        return messages * self.machine.inside.latency + nbytes / self.machine.inside.bandwidth
 
     def compute_seconds(self, points: Number, nbytes: Number, contracts: bool) -> Number:
         rate = self.machine.flops("f32") if contracts else self.machine.vector_flops
