@@ -17,7 +17,7 @@ import numpy as np
 
 from hlosharding.partitioner.choice import FactorChoice
 from hlosharding.partitioner.factors.candidate_splits import candidate_splits, common_split, split_copies
-from hlosharding.partitioner.factors.choice_problem import ChoiceProblem
+from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, SplitQuestion
 from hlosharding.partitioner.factors.factor_roles import contracts, divides_work, is_reduced
 from hlosharding.partitioner.factors.least_seconds import least_seconds
 from hlosharding.partitioner.factors.split_prices import priced_split, work_per_device
@@ -87,20 +87,13 @@ class _Pool:
         return priced_split(self.problem, self.tables[table].space(number), self.prices, limit)
 
 
-def choose(
-    problems: Sequence[ChoiceProblem],
-    prices: Prices,
-    *,
-    waits: bool = False,
-    mesh: TileAssignment | None = None,
-    only_claimed: bool = False,
-) -> FactorChoice:
+def choose(question: SplitQuestion) -> FactorChoice:
     """The cheapest split that does not repeat work; on a tie the first, and the result's own sharding is the first.
 
-    Each problem is the op with one of its alternative signatures.  `waits`: partial results need not be reduced at
-    once, but later, together with others; then operands that can stay where they are do stay.  `mesh`: its devices, a
-    dim for each axis.  `only_claimed`: as operands and result lie, and no other way.
+    Where partial results need not be reduced at once, but later, together with others, operands that can stay where
+    they are do stay.
     """
+    problems, waits, prices, mesh, only_claimed = question
     free = _free_split(problems, prices)
     if free is not None:
         return free
