@@ -1,11 +1,12 @@
-"""What collectives mean, in numpy: local values of all members of a group in, local values out.
+"""Collectives as the reference executor runs them: local values of the devices that reach one in, local values out.
 
-Floor: executor.  Written from HLO's definitions, apart from the emitters, so that each can judge the other.
+Floor: executor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -13,9 +14,12 @@ from hlosharding.errors import ExecutionError
 from hlosharding.executor.lax_windows import combiner, is_by_real_part
 from hlosharding.ir import Builder, Computation, Instruction, Shape, reduce_arrays
 from hlosharding.spmd import Devices, device_groups, permute_pairs
+from hlosharding.spmd import collective_arrays as arrays
 
 Values = dict[int, list[np.ndarray]]
 """Per device the leaves of the operands, or of the result."""
+Meaning = Callable[[Instruction, Sequence[list[np.ndarray]]], list[list[np.ndarray]]]
+"""Of the leaves of all members of a group, in its order."""
 
 
 def run_collective(inst: Instruction, operands: Values, num_devices: int) -> Values:
@@ -78,32 +82,20 @@ def _custom(computation: Computation, like: np.ndarray) -> Callable[[np.ndarray,
     return lambda a, b: xla_bridge.run_proto(proto, [[a], [b]])[0][0]
 
 
-def _all_reduce(inst: Instruction, members: Sequence[list[np.ndarray]]) -> list[list[np.ndarray]]:
-    result = [_reduced(inst.called[0], values) for values in zip(*members, strict=True)]
-    return [result for _ in members]
+def _by_leaf(meaning: Callable[[Instruction, Sequence[np.ndarray]], Sequence[np.ndarray]]) -> Meaning:
+    """Of a collective that does the same with each leaf of its operands."""
 
+    def all_leaves(inst: Instruction, members: Sequence[list[np.ndarray]]) -> list[list[np.ndarray]]:
+        made = [meaning(inst, values) for values in zip(*members, strict=True)]
+        return [list(leaves) for leaves in zip(*made, strict=True)]
 
-def _all_gather(inst: Instruction, members: Sequence[list[np.ndarray]]) -> list[list[np.ndarray]]:
-    result = [np.concatenate(values, axis=inst.dimensions[0]) for values in zip(*members, strict=True)]
-    return [result for _ in members]
-
-
-def _reduce_scatter(inst: Instruction, members: Sequence[list[np.ndarray]]) -> list[list[np.ndarray]]:
-    totals = _all_reduce(inst, members)[0]
-    pieces = [np.split(total, len(members), axis=inst.dimensions[0]) for total in totals]
-    return [[piece[i] for piece in pieces] for i in range(len(members))]
+    return all_leaves
 
 
 def _all_to_all(inst: Instruction, members: Sequence[list[np.ndarray]]) -> list[list[np.ndarray]]:
     if inst.shape.is_tuple:
-        return [[member[i] for member in members] for i in range(len(members))]
-    dim = inst.dimensions[0]
-    pieces = [np.split(member[0], len(members), axis=dim) for member in members]
-    return [[np.concatenate([piece[i] for piece in pieces], axis=dim)] for i in range(len(members))]
-
-
-def _broadcast(inst: Instruction, members: Sequence[list[np.ndarray]]) -> list[list[np.ndarray]]:
-    return [members[0] for _ in members]
+        return [list(pieces) for pieces in zip(*members, strict=True)]
+    return [[made] for made in arrays.all_to_all([member[0] for member in members], inst.dimensions[0])]
 
 
 def _ragged_all_to_all(inst: Instruction, members: Sequence[list[np.ndarray]]) -> list[list[np.ndarray]]:
@@ -116,11 +108,13 @@ def _ragged_all_to_all(inst: Instruction, members: Sequence[list[np.ndarray]]) -
     return [[output] for output in outputs]
 
 
-_MEANINGS: dict[str, Callable[[Instruction, Sequence[list[np.ndarray]]], list[list[np.ndarray]]]] = {
-    "all-reduce": _all_reduce,
-    "all-gather": _all_gather,
-    "reduce-scatter": _reduce_scatter,
+_MEANINGS: dict[str, Meaning] = {
+    "all-reduce": _by_leaf(lambda inst, values: arrays.all_reduce(values, partial(_reduced, inst.called[0]))),
+    "all-gather": _by_leaf(lambda inst, values: arrays.all_gather(values, inst.dimensions[0])),
+    "reduce-scatter": _by_leaf(
+        lambda inst, values: arrays.reduce_scatter(values, partial(_reduced, inst.called[0]), inst.dimensions[0])
+    ),
     "all-to-all": _all_to_all,
-    "collective-broadcast": _broadcast,
+    "collective-broadcast": _by_leaf(lambda _, values: arrays.collective_broadcast(values)),
     "ragged-all-to-all": _ragged_all_to_all,
 }

@@ -124,7 +124,7 @@ def _scattered(reshard: Reshard, subgroup: Subgroup, kind: str) -> Iterator[tupl
         tile = list(source.tile)
         tile[dim] = layout_of(made, reshard.shape.dims, reshard.num_devices).tile[dim] * len(groups[0])
         padding = (Pad(tuple(tile)),) if tuple(tile) != source.tile else ()
-        yield made, (*padding, ReduceScatter(dim, groups, kind))
+        yield made, (*padding, ReduceScatter(groups, dim, kind))
 
 
 def _unlike(reshard: Reshard, dims: Iterable[int]) -> Iterator[int]:

@@ -20,7 +20,7 @@ from hlosharding.schedule.shares import joined
 from hlosharding.schedule.tiles import Tiles, tile_by_tile
 from hlosharding.schedule.value_type import ValueType, devices_text
 from hlosharding.sharding import HloSharding
-from hlosharding.spmd import Pairs
+from hlosharding.spmd import Pairs, bytes_received
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +117,8 @@ class Collective(Op):
         where = group_placement(self.groups(operands, results), machine)
         slowest = machine.kind_of([device for each in operands for device in each.devices])
         size = float(max(operands[0].tile_bytes, results[0].tile_bytes))
-        received = _RECEIVED[self.kind] * (len(operands) - 1) / len(operands) * size
+        received = bytes_received(self.kind, size, len(operands))
         return Work(placement_time(self.kind, size, where, slowest)[0], True, received)
-
-
-_RECEIVED = {"all-reduce": 2.0, "all-gather": 1.0, "reduce-scatter": 1.0}
-"""Of (n-1)/n of the full buffer; one root's reduce costs its time as a reduce-scatter and a gather do."""
 
 
 def _reduced(types: Sequence[ValueType], op: Op) -> ValueType:

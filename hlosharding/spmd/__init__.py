@@ -1,5 +1,6 @@
 """What a per-device program means: who takes part in a collective, who holds the same value, its laws, its ops."""
 
+from hlosharding.spmd import collective_arrays
 from hlosharding.spmd.collective import (
     CAUSE_ATTRIBUTE,
     Collective,
@@ -50,6 +51,7 @@ __all__ = [
     "Program",
     "Uniformity",
     "bytes_received",
+    "collective_arrays",
     "collectives",
     "counted_loop",
     "device_groups",

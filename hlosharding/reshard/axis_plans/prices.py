@@ -20,6 +20,7 @@ from hlosharding.reshard.layout import Table
 from hlosharding.reshard.matching import taken_from
 from hlosharding.reshard.objectives import OBJECTIVES, least_seconds
 from hlosharding.reshard.steps import transposes_seconds
+from hlosharding.spmd import bytes_received
 
 
 class MovePrices:
@@ -71,8 +72,7 @@ class MovePrices:
         seconds = placement_time(kind, whole, where, self.machine)[0]
         if kind == "all-to-all":
             seconds += transposes_seconds(nbytes, self.machine)
-        times = 2 if kind == "all-reduce" else 1
-        return times * (size - 1) / size * whole + self._second * seconds
+        return bytes_received(kind, whole, size) + self._second * seconds
 
     def _permute(self, move: Move, nbytes: int) -> float:
         share, where = _permuted(self.problem.grid, move.before.dims, move.after.dims, self.machine)

@@ -74,10 +74,10 @@ def _collective_step(grid: Grid, move: Move, reduce_kind: str) -> Step:
         return _exchange(grid, move)
     groups = grid.groups(move.axes)
     if move.kind == "all-gather":
-        return AllGather(move.dim, groups)
+        return AllGather(groups, move.dim)
     if move.kind == "all-reduce":
         return AllReduce(groups, reduce_kind)
-    return ReduceScatter(move.dim, groups, reduce_kind)
+    return ReduceScatter(groups, move.dim, reduce_kind)
 
 
 def _pairs(grid: Grid, before: State, after: State) -> Pairs:
@@ -104,4 +104,4 @@ def _exchange(grid: Grid, move: Move) -> Step:
         split.append(() if given else tuple(number[a] for a in after if a in number))
         join.append(given)
     ways = tuple(grid.ways[a] for a in move.axes)
-    return AllToAll(ways, tuple(split), tuple(join), grid.groups(move.axes))
+    return AllToAll(grid.groups(move.axes), ways, tuple(split), tuple(join))

@@ -79,7 +79,7 @@ def _gathered_and_cut(search: TimeSearch, joined: Dims, cut_first: Sequence[int]
         first_cut = _cut(source.starts, source.tile, start, tuple(tile), source.dims)
         last_cut = _cut(start // gathered * gathered, gathered, target.starts, target.tile, source.dims)
         for order in _orders(dims):
-            yield (*first_cut, *(AllGather(d, groups[d]) for d in order), *last_cut)
+            yield (*first_cut, *(AllGather(groups[d], d) for d in order), *last_cut)
 
 
 def _groups_along(dim: int, joined: int, index: Table, order: Sequence[int]) -> Groups:
@@ -184,7 +184,7 @@ def _gathers(tile: Dims, target_tile: Dims, times: Sequence[int], parts: Table) 
     gathered = tuple(size * more for size, more in zip(tile, times, strict=True))
     cut = (Slice(target_tile),) if gathered != target_tile else ()
     for order in _orders([d for d, n in enumerate(times) if n > 1]):
-        yield (*(AllGather(d, _groups_of(parts, rank + d)) for d in order), *cut)
+        yield (*(AllGather(_groups_of(parts, rank + d), d) for d in order), *cut)
 
 
 def _in_parts(target: Layout, times: Sequence[int], parts: Table) -> Layout:

@@ -38,7 +38,7 @@ def gather_first(search: TimeSearch) -> Iterator[Steps]:
             counts = (n if d != dim else 1 for d, n in enumerate(source.counts))
             gathered = HloSharding.partial_tile(moved.reshape(*counts, -1))
             made = layout_of(gathered, reshard.shape.dims, reshard.num_devices)
-            gather = AllGather(dim, tuple(map(tuple, moved.reshape(-1, ways).tolist())))
+            gather = AllGather(tuple(map(tuple, moved.reshape(-1, ways).tolist())), dim)
             if _is_worth_gathering(search, gather, made):
                 joined = tuple(n * ways if d == dim else n for d, n in enumerate(source.tile))
                 cut = (Slice(made.tile),) if joined != made.tile else ()

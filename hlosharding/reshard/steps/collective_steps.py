@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,48 +18,68 @@ from hlosharding.cost import Machine, collective_time, op_time
 from hlosharding.ir import Instruction, Shape, reduce_arrays
 from hlosharding.reshard.layout import Dims, Table
 from hlosharding.reshard.steps.step import Pairs, Step, Tiles, renamed_groups, renamed_pairs, shortened
-from hlosharding.spmd import Emitter, Groups
+from hlosharding.spmd import Emitter, Groups, bytes_received
+from hlosharding.spmd import collective_arrays as meaning
 
 
+@dataclass(frozen=True, slots=True)
 class _Grouped(Step):
-    """A collective by which all devices receive as much."""
+    """A collective in groups of one size: all devices receive as much."""
 
-    __slots__ = ()
+    opcode: ClassVar[str]
+    groups: Groups
+
+    @property
+    def size(self) -> int:
+        """Of each group."""
+        return len(self.groups[0])
+
+    def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
+        out = list(tiles)
+        for group in self.groups:
+            for device, tile in zip(group, self.exchanged([tiles[d] for d in group]), strict=True):
+                out[device] = tile
+        return out
+
+    def exchanged(self, members: Tiles) -> Tiles:
+        """Of the tiles of a group's members theirs afterwards."""
+        raise NotImplementedError
+
+    def full_bytes(self, local: Shape) -> int:
+        """Of the buffer that prices are made of: what goes in."""
+        return local.byte_size
 
     def received_bytes(self, local: Shape, num_devices: int) -> npt.NDArray[np.float64]:
         return np.full(num_devices, self.mean_bytes(local, num_devices))
+
+    def mean_bytes(self, local: Shape, num_devices: int) -> float:
+        return bytes_received(self.opcode, self.full_bytes(local), self.size)
+
+    def seconds(self, local: Shape, machine: Machine) -> float:
+        return collective_time(self.opcode, self.full_bytes(local), self.size, self.groups, machine)
+
+    def renamed(self, names: Table) -> Step:
+        return replace(self, groups=renamed_groups(self.groups, names))
 
 
 @dataclass(frozen=True, slots=True)
 class AllGather(_Grouped):
     """Tiles of each group joined along `dim` in group order."""
 
+    opcode = "all-gather"
     dim: int
-    groups: Groups
 
     def result(self, local: Shape) -> Shape:
-        return local.with_dims(_scaled(local.dims, self.dim, len(self.groups[0]), 1))
+        return local.with_dims(_scaled(local.dims, self.dim, self.size, 1))
 
-    def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
-        out = list(tiles)
-        for group in self.groups:
-            joined = np.concatenate([tiles[d] for d in group], self.dim)
-            for d in group:
-                out[d] = joined
-        return out
+    def exchanged(self, members: Tiles) -> Tiles:
+        return meaning.all_gather(members, self.dim)
+
+    def full_bytes(self, local: Shape) -> int:
+        return self.size * local.byte_size
 
     def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
         return emitter.all_gather(x, self.dim, self.groups)
-
-    def mean_bytes(self, local: Shape, num_devices: int) -> float:
-        return float((len(self.groups[0]) - 1) * local.byte_size)
-
-    def seconds(self, local: Shape, machine: Machine) -> float:
-        size = len(self.groups[0])
-        return collective_time("all-gather", size * local.byte_size, size, self.groups, machine)
-
-    def renamed(self, names: Table) -> Step:
-        return replace(self, groups=renamed_groups(self.groups, names))
 
     def __str__(self) -> str:
         return f"all-gather dim {self.dim} over {_groups(self.groups)}"
@@ -68,32 +89,17 @@ class AllGather(_Grouped):
 class AllReduce(_Grouped):
     """Elementwise reduction over each group."""
 
-    groups: Groups
+    opcode = "all-reduce"
     kind: str
 
     def result(self, local: Shape) -> Shape:
         return local
 
-    def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
-        out = list(tiles)
-        for group in self.groups:
-            total = reduce_arrays(self.kind, [tiles[d] for d in group])
-            for d in group:
-                out[d] = total
-        return out
+    def exchanged(self, members: Tiles) -> Tiles:
+        return meaning.all_reduce(members, partial(reduce_arrays, self.kind))
 
     def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
         return emitter.all_reduce(x, self.groups, self.kind)
-
-    def mean_bytes(self, local: Shape, num_devices: int) -> float:
-        size = len(self.groups[0])
-        return 2 * (size - 1) / size * local.byte_size
-
-    def seconds(self, local: Shape, machine: Machine) -> float:
-        return collective_time("all-reduce", local.byte_size, len(self.groups[0]), self.groups, machine)
-
-    def renamed(self, names: Table) -> Step:
-        return replace(self, groups=renamed_groups(self.groups, names))
 
     def __str__(self) -> str:
         return f"all-reduce {self.kind} over {_groups(self.groups)}"
@@ -103,33 +109,18 @@ class AllReduce(_Grouped):
 class ReduceScatter(_Grouped):
     """Elementwise reduction over each group; member i keeps the i-th part along `dim`."""
 
+    opcode = "reduce-scatter"
     dim: int
-    groups: Groups
     kind: str
 
     def result(self, local: Shape) -> Shape:
-        return local.with_dims(_scaled(local.dims, self.dim, 1, len(self.groups[0])))
+        return local.with_dims(_scaled(local.dims, self.dim, 1, self.size))
 
-    def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
-        out = list(tiles)
-        for group in self.groups:
-            total = reduce_arrays(self.kind, [tiles[d] for d in group])
-            for d, part in zip(group, np.split(total, len(group), self.dim), strict=True):
-                out[d] = part
-        return out
+    def exchanged(self, members: Tiles) -> Tiles:
+        return meaning.reduce_scatter(members, partial(reduce_arrays, self.kind), self.dim)
 
     def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
         return emitter.reduce_scatter(x, self.dim, self.groups, self.kind)
-
-    def mean_bytes(self, local: Shape, num_devices: int) -> float:
-        size = len(self.groups[0])
-        return (size - 1) / size * local.byte_size
-
-    def seconds(self, local: Shape, machine: Machine) -> float:
-        return collective_time("reduce-scatter", local.byte_size, len(self.groups[0]), self.groups, machine)
-
-    def renamed(self, names: Table) -> Step:
-        return replace(self, groups=renamed_groups(self.groups, names))
 
     def __str__(self) -> str:
         return f"reduce-scatter {self.kind}, dim {self.dim}, over {_groups(self.groups)}"
@@ -143,10 +134,10 @@ class AllToAll(_Grouped):
     `join[dim]` list the axes, major first, whose parts a dim is cut into and joined from.
     """
 
+    opcode = "all-to-all"
     ways: Dims
     split: tuple[Dims, ...]
     join: tuple[Dims, ...]
-    groups: Groups
 
     def result(self, local: Shape) -> Shape:
         sizes = (self._rest(d, size) * self._ways(self.join[d]) for d, size in enumerate(local.dims))
@@ -177,15 +168,13 @@ class AllToAll(_Grouped):
 
     def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
         sizes, order, rest = self._cut_plan(tiles[0].shape)
-        g = len(self.groups[0])
-        parts = [t.reshape(sizes).transpose(order).reshape([g, *rest]) for t in tiles]
-        out = list(tiles)
+        parts = [t.reshape(sizes).transpose(order).reshape([self.size, *rest]) for t in tiles]
+        moved = _Grouped.apply(self, parts)
         final = self.result(Shape.array("f32", tiles[0].shape)).dims
-        for group in self.groups:
-            for place, d in enumerate(group):
-                got = np.stack([parts[s][place] for s in group])
-                out[d] = got.reshape([*self.ways, *rest]).transpose(self._join_order()).reshape(final)
-        return out
+        return [t.reshape([*self.ways, *rest]).transpose(self._join_order()).reshape(final) for t in moved]
+
+    def exchanged(self, members: Tiles) -> Tiles:
+        return meaning.all_to_all(members, 0)
 
     def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
         final = self.result(x.shape).dims
@@ -194,7 +183,7 @@ class AllToAll(_Grouped):
             return emitter.all_to_all(x, *single, self.groups)
         sizes, order, rest = self._cut_plan(x.shape.dims)
         parts = emitter.transpose(emitter.reshape(x, sizes), order)
-        moved = emitter.all_to_all(emitter.reshape(parts, [len(self.groups[0]), *rest]), 0, 0, self.groups)
+        moved = emitter.all_to_all(emitter.reshape(parts, [self.size, *rest]), 0, 0, self.groups)
         apart = emitter.reshape(moved, [*self.ways, *rest])
         return emitter.reshape(emitter.transpose(apart, self._join_order()), final)
 
@@ -210,15 +199,8 @@ class AllToAll(_Grouped):
         """Does it go from one dim to another, with nothing to transpose before it?"""
         return self._single() is not None
 
-    def mean_bytes(self, local: Shape, num_devices: int) -> float:
-        size = len(self.groups[0])
-        return (size - 1) / size * local.byte_size
-
     def seconds(self, local: Shape, machine: Machine) -> float:
         return exchange_seconds(local.byte_size, self.groups, machine)
-
-    def renamed(self, names: Table) -> Step:
-        return replace(self, groups=renamed_groups(self.groups, names))
 
     def __str__(self) -> str:
         cut = [d for d, axes in enumerate(self.split) if axes]

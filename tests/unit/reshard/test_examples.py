@@ -56,7 +56,7 @@ def test_r2_gathering_the_major_axis_takes_a_permute_first() -> None:
 
 def test_r2_gathering_the_major_axis_alone_is_wrong() -> None:
     # The document's answer: devices 0 and 3 of a 2x3 mesh then hold elements 0 and 3, not 0 and 1.
-    got = AllGather(0, ((0, 3), (1, 4), (2, 5))).apply([np.array([i]) for i in range(6)])
+    got = AllGather(((0, 3), (1, 4), (2, 5)), 0).apply([np.array([i]) for i in range(6)])
     assert got[0].tolist() == [0, 3]
     assert reshard((6,), (2, 3), [[0, 1]], [[1]], "bytes").run(np.arange(6))[0].tolist() == [0, 1]
 
@@ -148,8 +148,8 @@ def test_r10_is_at_the_bound() -> None:
 def test_d1_needs_six_elements_not_twenty_one() -> None:
     # Gather 1, all-to-all 0, slice 1: right, and 21 elements received.
     tiles = [np.zeros((3, 2), np.uint8)] * 6
-    gather = AllGather(1, ((0, 1, 2), (3, 4, 5)))
-    exchange = AllToAll((2,), ((), (0,)), ((0,), ()), ((0, 3), (1, 4), (2, 5)))
+    gather = AllGather(((0, 1, 2), (3, 4, 5)), 1)
+    exchange = AllToAll(((0, 3), (1, 4), (2, 5)), (2,), ((), (0,)), ((0,), ()))
     received, local = np.zeros(6), plan_reshard((3, 2), "u8", "{replicated}", "{replicated}", num_devices=6).shape
     for step in (gather, exchange):
         received += step.received_bytes(local, 6)

@@ -33,7 +33,7 @@ def test_dynamic_slice_takes_each_device_s_own_part_and_clamps() -> None:
 
 
 def test_gather_joins_in_group_order() -> None:
-    out = AllGather(0, ((2, 0), (3, 1))).apply(TILES)
+    out = AllGather(((2, 0), (3, 1)), 0).apply(TILES)
     np.testing.assert_array_equal(out[0], np.concatenate([TILES[2], TILES[0]]))
     np.testing.assert_array_equal(out[1], np.concatenate([TILES[3], TILES[1]]))
 
@@ -42,13 +42,13 @@ def test_gather_joins_in_group_order() -> None:
 def test_reductions(kind: str, function: np.ufunc) -> None:
     whole = function(TILES[0], TILES[2])
     assert (AllReduce(PAIRS, kind).apply(TILES)[2] == whole).all()
-    scattered = ReduceScatter(1, ((2, 0), (1, 3)), kind).apply(TILES)
+    scattered = ReduceScatter(((2, 0), (1, 3)), 1, kind).apply(TILES)
     np.testing.assert_array_equal(scattered[2], whole[:, :3])
     np.testing.assert_array_equal(scattered[0], whole[:, 3:])
 
 
 def test_all_to_all_sends_part_j_to_member_j() -> None:
-    out = AllToAll((2,), ((), (0,)), ((0,), ()), PAIRS).apply(TILES)
+    out = AllToAll(PAIRS, (2,), ((), (0,)), ((0,), ())).apply(TILES)
     np.testing.assert_array_equal(out[0], np.concatenate([TILES[0][:, :3], TILES[2][:, :3]]))
     np.testing.assert_array_equal(out[2], np.concatenate([TILES[0][:, 3:], TILES[2][:, 3:]]))
 
@@ -57,7 +57,7 @@ def test_all_to_all_over_two_axes_between_two_pairs_of_dims() -> None:
     # Axis 0 leaves dim 0 for dim 1, axis 1 leaves dim 2 for dim 3: two exchanges in one.
     whole = np.arange(2 * 2 * 2 * 2).reshape(2, 2, 2, 2)
     tiles = [whole[a : a + 1, :, b : b + 1, :] for a in range(2) for b in range(2)]
-    step = AllToAll((2, 2), ((), (0,), (), (1,)), ((0,), (), (1,), ()), ((0, 1, 2, 3),))
+    step = AllToAll(((0, 1, 2, 3),), (2, 2), ((), (0,), (), (1,)), ((0,), (), (1,), ()))
     for device, tile in enumerate(step.apply(tiles)):
         a, b = divmod(device, 2)
         np.testing.assert_array_equal(tile, whole[:, a : a + 1, :, b : b + 1])
@@ -84,10 +84,10 @@ def test_pieces_write_what_counts_only() -> None:
 
 STEPS: list[tuple[Step, float]] = [
     (DynamicSlice(((0,) * 4, (0,) * 4), (1, 3)), 0),
-    (AllGather(0, PAIRS), 48),
+    (AllGather(PAIRS, 0), 48),
     (AllReduce(PAIRS, "add"), 48),
-    (ReduceScatter(1, PAIRS, "add"), 24),
-    (AllToAll((2,), ((), (0,)), ((0,), ()), PAIRS), 24),
+    (ReduceScatter(PAIRS, 1, "add"), 24),
+    (AllToAll(PAIRS, (2,), ((), (0,)), ((0,), ())), 24),
     (Permute(((0, 1), (1, 0), (2, 2), (3, 3))), 24),
 ]
 
