@@ -40,7 +40,7 @@ class Block:
     @property
     def functions(self) -> tuple[str, ...]:
         """The user's functions in which most of its ops stand, in program order."""
-        names = [_function(op) for op in self.ops]
+        names = [op.frames.function_name for op in self.ops]
         common = {name for name, _ in Counter(filter(None, names)).most_common(_FUNCTIONS)}
         return tuple(dict.fromkeys(name for name in names if name in common))
 
@@ -114,10 +114,3 @@ def _once(ops: Iterable[Instruction]) -> Iterator[Block]:
     found = tuple(ops)
     if found:
         yield Block(found, 1, found)
-
-
-def _function(op: Instruction) -> str:
-    """The innermost function of the user's in which an op stands."""
-    frame = next((frame for frame in op.frames if not frame.is_library), None)
-    name = frame.function if frame is not None else ""
-    return name.rpartition("<locals>.")[2] if not name.endswith("<lambda>") else name.split(".<locals>")[0]
