@@ -16,7 +16,6 @@ from hlosharding.executor.processes import check_same, is_own, is_shared
 from hlosharding.executor.program import NO_OPTIONS, ShardMapProgram, find_devices
 from hlosharding.executor.random_inputs import is_integer, random_array
 from hlosharding.executor.reference import run_local, run_reference
-from hlosharding.executor.repeats import Repeat, find_repeats
 from hlosharding.executor.sharded_array import ShardedArray, restacked
 from hlosharding.executor.source import as_python
 
@@ -26,7 +25,6 @@ __all__ = [
     "Boundary",
     "BoundaryArray",
     "Executable",
-    "Repeat",
     "ShardMapProgram",
     "ShardedArray",
     "array_of_tiles",
@@ -34,7 +32,6 @@ __all__ = [
     "assemble",
     "check_same",
     "find_devices",
-    "find_repeats",
     "is_integer",
     "is_own",
     "is_shared",

@@ -101,13 +101,8 @@ def _stacks(lines: Sequence[Line], producers: Sequence[tuple[Instruction, ...]])
 def _shared_frames(instructions: Sequence[Instruction]) -> int:
     """How many frames, outermost first, all stacks have in common: whoever called the function is no part of it."""
     stacks = {inst.proto.metadata.stack_frame_id: inst for inst in instructions}
-    users = [frames[:-1] for inst in stacks.values() if (frames := _users_frames(inst))]
+    users = [frames[:0:-1] for inst in stacks.values() if (frames := inst.frames.of_user)]
     return sum(1 for _ in takewhile(lambda level: len(set(level)) == 1, zip(*users, strict=False)))
-
-
-def _users_frames(inst: Instruction) -> list[Frame]:
-    """Outermost first, without those of installed packages."""
-    return [frame for frame in inst.frames[::-1] if not frame.is_library]
 
 
 class _StackReader:
@@ -123,7 +118,7 @@ class _StackReader:
         metadata = inst.proto.metadata
         key = metadata.stack_frame_id, "transpose(" in metadata.op_name
         if key not in self._known:
-            self._known[key] = self.read(_users_frames(inst)[self._begin :], is_backward=key[1])
+            self._known[key] = self.read(inst.frames.of_user[::-1][self._begin :], is_backward=key[1])
         return self._known[key]
 
     def read(self, frames: Sequence[Frame], *, is_backward: bool) -> _Stack:
@@ -134,7 +129,7 @@ class _StackReader:
         calls: list[tuple[str, tuple[_Place, ...]]] = []
         places: list[_Place] = []
         for number, frame in enumerate(frames[begin:]):
-            name = function_name(frame)
+            name = frame.function_name
             if number and name not in _NAMELESS:
                 calls.append((name, tuple(places)))
                 places = []
@@ -154,16 +149,6 @@ class _StackReader:
 
 def _site(name: str, places: Sequence[_Place]) -> object:
     return name, tuple((file, begin[0], end[0]) for file, begin, end in places)
-
-
-def function_name(frame: Frame) -> str:
-    """The function's own name; of a method like `Block.__call__` its class's.
-
-    >>> function_name(Frame("m.py", "Block.__call__", 3, 0)), function_name(Frame("m.py", "make.<locals>.step", 3, 0))
-    ('Block', 'step')
-    """
-    *outer, name = frame.function.split(".")
-    return outer[-1] if outer and name.startswith("__") else name
 
 
 # ---- rounds

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import TypeAlias
 
 from hlosharding.executor.call_tree import Path
 from hlosharding.executor.flow import Constant, Leaf, Line, Slot, Tree, Var, leaves
-from hlosharding.executor.repeats import MIN_LENGTH, MIN_SAVING, Repeat, find_repeats
-from hlosharding.ir import Instruction, Sameness
+from hlosharding.ir import Instruction, Sameness, layers
 
 _MANY_ARGUMENTS, _MANY_RESULTS = 12, 4
 """More of them than this, and a function that is called once would be harder to read than its lines."""
@@ -97,7 +96,9 @@ class _Body:
         keys = _keys(self.lines, self.references, self.numbers)
         keys = [key if free else -1 - i for i, (key, free) in enumerate(zip(keys, is_free, strict=True))]
         lowest = min(keys, default=0)
-        found = find_repeats([key - lowest for key in keys], self.references, alive_before(self.lines, self.used_by))
+        found = layers.find_repeats(
+            [key - lowest for key in keys], self.references, alive_before(self.lines, self.used_by)
+        )
         return {start: (call, r.length) for r in found for start, call in self._calls(r, self.paths, 0, "")}
 
     def user_calls(self, depth: int) -> dict[int, tuple[Call, int]]:
@@ -139,7 +140,7 @@ class _Body:
         """Is a stretch long enough for a function, and are its arguments and results few enough?"""
         depth, begin, end = runs[0]
         length = end - begin
-        if length < MIN_LENGTH or length == len(self.lines):
+        if length < layers.MIN_LENGTH or length == len(self.lines):
             return False
         if len(runs) == 1 and self.paths[self.lines[begin].inst][depth].is_round:
             return False
@@ -152,13 +153,13 @@ class _Body:
 
     def _called(self, runs: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, tuple[Call, int]]]:
         depth, begin, end = runs[0]
-        repeat = Repeat(end - begin, tuple(begin for _, begin, _ in runs))
+        repeat = layers.Repeat(end - begin, tuple(begin for _, begin, _ in runs))
         name = self.paths[self.lines[begin].inst][depth].name
         for start, call in self._calls(repeat, self.paths, depth + 1, name):
             yield start, (call, repeat.length)
 
     def _calls(
-        self, repeat: Repeat, paths: Mapping[Instruction, Path], depth: int, name: str
+        self, repeat: layers.Repeat, paths: Mapping[Instruction, Path], depth: int, name: str
     ) -> Iterator[tuple[int, Call]]:
         stretches = [self.lines[s : s + repeat.length] for s in repeat.starts]
         slots, body = _with_slots(stretches, repeat.starts, self.producer)
@@ -170,7 +171,7 @@ class _Body:
             }
         )
         results = tuple(body[i].defines[j] for i, j in outputs)
-        is_planned = name or repeat.length > MIN_SAVING
+        is_planned = name or repeat.length > layers.MIN_SAVING
         steps = plan(body, results, self.sameness, paths, depth) if is_planned else tuple(body)
         parameters = tuple(Slot(i, _var(key[0])) for key, i in slots.items())
         taken = tuple(leaf.index for line in body for leaf in line.uses if isinstance(leaf, Slot))
@@ -271,11 +272,5 @@ def live_ranges(steps: Sequence[Step], result: Tree) -> dict[Leaf, int]:
 
 def alive_before(steps: Sequence[Step], last: Mapping[Leaf, int]) -> list[int]:
     """How many values made before each place are used at or after it."""
-    change = [0] * (len(steps) + 2)
-    for i, step in enumerate(steps):
-        for var in step.defines:
-            end = min(last.get(var, i), len(steps))
-            if end > i:
-                change[i + 1] += 1
-                change[end + 1] -= 1
-    return list(accumulate(change[: len(steps) + 1]))
+    ranges = ((i, min(last.get(var, i), len(steps))) for i, step in enumerate(steps) for var in step.defines)
+    return layers.alive_before(ranges, len(steps))

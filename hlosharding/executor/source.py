@@ -19,7 +19,7 @@ from hlosharding.executor import catalog  # noqa: F401  (fills the table of emit
 from hlosharding.executor.axes import Axes
 from hlosharding.executor.axis_choice import Needs, choose_axes
 from hlosharding.executor.boundary import Boundary, BoundaryArray, boundary_arrays
-from hlosharding.executor.call_tree import by_calls, function_name
+from hlosharding.executor.call_tree import by_calls
 from hlosharding.executor.device_numbers import DeviceNumbers
 from hlosharding.executor.flow import Constant, Flow, Leaf, Line, Tree, Var, flow_of, leaves
 from hlosharding.executor.functions import Call, Shared, Step, alive_before, live_ranges, plan
@@ -447,11 +447,7 @@ def _pieces(steps: Sequence[Step], heights: Sequence[int], last: Mapping[Leaf, i
 
 def _wish_of(lines: Sequence[Line]) -> str:
     """The user's function that nearly all lines came from, or `layer`."""
-    names: Counter[str] = Counter()
-    for line in lines:
-        functions = (function_name(f) for f in line.inst.frames if not f.is_library)
-        names.update([next((f for f in functions if f.isidentifier()), "")])
-    favourite, count = names.most_common(1)[0]
+    [(favourite, count)] = Counter(line.inst.frames.function_name for line in lines).most_common(1)
     name = identifier(favourite) if favourite and 2 * count > len(lines) else "layer"
     backward = sum("transpose(" in line.inst.op_name for line in lines) * 2 > len(lines)
     return f"{name}_grad" if backward else name

@@ -1,6 +1,6 @@
 """The program: a light graph over HLO's own proto."""
 
-from hlosharding.ir import custom_call_targets, rewrite
+from hlosharding.ir import custom_call_targets, layers, rewrite
 from hlosharding.ir.attributes import (
     ConvDims,
     DotDims,
@@ -138,6 +138,7 @@ __all__ = [
     "is_at",
     "is_custom_partitioning",
     "is_neutral",
+    "layers",
     "loop_counter",
     "memory_of",
     "named_memory",

@@ -210,6 +210,16 @@ class Frame:
         """True in an ONNX model, where nodes stand for lines: `function` is the node."""
         return self.file.endswith(".onnx")
 
+    @property
+    def function_name(self) -> str:
+        """The function's own name; of a method like `Block.__call__` its class's.
+
+        >>> Frame("m.py", "Block.__call__", 3, 0).function_name, Frame("m.py", "make.<locals>.step", 3, 0).function_name
+        ('Block', 'step')
+        """
+        *outer, name = self.function.split(".")
+        return outer[-1] if outer and name.startswith("__") else name
+
     def __str__(self) -> str:
         return f"{file_name(self.file)}:{self.function if self.is_node else self.line}"
 
@@ -218,9 +228,19 @@ class Stack(tuple[Frame, ...]):
     """A Python stack, innermost frame first.  Thousands of instructions share one."""
 
     @cached_property
+    def of_user(self) -> tuple[Frame, ...]:
+        """Those outside libraries."""
+        return tuple([frame for frame in self if not frame.is_library])
+
+    @cached_property
+    def function_name(self) -> str:
+        """Of the innermost function of the user's that has one; "" where none has."""
+        return next((name for frame in self.of_user if (name := frame.function_name).isidentifier()), "")
+
+    @cached_property
     def location(self) -> str:
         """ "file.py:31" of the innermost frame outside libraries; "" when unknown."""
-        return next((str(frame) for frame in self if not frame.is_library), str(self[0]) if self else "")
+        return next((str(frame) for frame in self.of_user or self), "")
 
 
 def is_at(location: str, line: str) -> bool:

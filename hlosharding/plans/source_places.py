@@ -61,9 +61,9 @@ def _place_of(inst: Instruction) -> Place | None:
         return None
     if any(mark in inst.op_name for mark in ("transpose(", "vmap(")):
         return None
-    frame = next((f for f in inst.frames if not f.is_library), None)
-    if frame is None:
+    if not inst.frames.of_user:
         return None
+    frame = inst.frames.of_user[0]
     primitive = inst.op_name.rpartition("/")[2]
     return Place(frame.file, frame.line, frame.column, primitive if primitive in _OPERATORS else "")
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from hlosharding.propagation import policy
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.handlers import output_dims_of
 from hlosharding.propagation.op_view import ParallelDims
-from hlosharding.rules import addressing, iota_columns, iota_constant
+from hlosharding.rules import addressing
 
 
 def parallel_dims(graph: Graph, i: int, callers: dict[int, int]) -> ParallelDims | None:
@@ -49,8 +51,10 @@ def _columns(graph: Graph, indices: int, vector_dim: int, callers: dict[int, int
     """For each component of the index vector: the indices dim along which it is an iota, or None."""
     joined = graph.opcode[indices] in policy.STACKS and graph.instructions[indices].dimensions[0] == vector_dim
     pieces = graph.operands[indices] if joined else [indices]
-    counted = ((graph.instructions[p].shape, _iota_dim(graph, p, callers)) for p in pieces)
-    return iota_columns(counted, vector_dim)
+    for piece in pieces:
+        shape, dim = graph.instructions[piece].shape, _iota_dim(graph, piece, callers)
+        width = shape.dims[vector_dim] if shape.rank > vector_dim else 1
+        yield from (None if dim == vector_dim else dim,) * width
 
 
 def _iota_dim(graph: Graph, i: int, callers: dict[int, int]) -> int | None:
@@ -64,7 +68,20 @@ def _of_iota(graph: Graph, i: int, callers: dict[int, int]) -> int | None:
 
 
 def _of_constant(graph: Graph, i: int, callers: dict[int, int]) -> int | None:
-    return iota_constant(graph.instructions[i].literal) if _may_be_iota(graph, i) else None
+    return _dim_counted_along(graph.instructions[i].literal) if _may_be_iota(graph, i) else None
+
+
+def _dim_counted_along(literal: np.ndarray) -> int | None:
+    """The dim along which an array is 0, 1, 2, ...
+
+    >>> _dim_counted_along(np.array([[0, 0], [1, 1], [2, 2]]))
+    0
+    """
+    for dim, size in enumerate(map(int, literal.shape)):
+        numbers = np.expand_dims(np.arange(size), tuple(range(1, literal.ndim - dim)))
+        if size > 1 and np.array_equal(literal, np.broadcast_to(numbers, literal.shape)):
+            return dim
+    return None
 
 
 def _of_broadcast(graph: Graph, i: int, callers: dict[int, int]) -> int | None:

@@ -1,6 +1,6 @@
 """The truth of every op, declared once: which dims are the same extent, and what a split of it owes."""
 
-from hlosharding.rules.affine_indices import Steps, affine_indices
+from hlosharding.rules.affine_indices import Steps, addressing, affine_indices, iota_signature
 from hlosharding.rules.call_costs import CallCost, EstimatedCost, call_costs
 from hlosharding.rules.catalog import Relation, catalog, signature_of
 from hlosharding.rules.checks import check_signature
@@ -8,7 +8,6 @@ from hlosharding.rules.contractions import spatial_role
 from hlosharding.rules.custom_calls import count_rules, has_users_rule, register_rule
 from hlosharding.rules.elementwise import is_splat
 from hlosharding.rules.interface import LoopRule, register_interface, rule_of_maps
-from hlosharding.rules.iota_indices import addressing, iota_columns, iota_constant, iota_signature
 from hlosharding.rules.local import has_local_attributes, local_attributes
 from hlosharding.rules.notation import NamedRule, parse_rule, parse_shardy_rule
 from hlosharding.rules.reductions import TopK, top_k
@@ -54,8 +53,6 @@ __all__ = [
     "count_rules",
     "has_local_attributes",
     "has_users_rule",
-    "iota_columns",
-    "iota_constant",
     "iota_signature",
     "is_splat",
     "local_attributes",

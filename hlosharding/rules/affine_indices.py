@@ -1,27 +1,65 @@
 """Indices that count in even steps: the value of each is `start` plus a step for each place along its dims.
 
-Floor: rules.  Looks past an instruction, at how its index values were made.  `iota_indices` asks whether indices are
-0, 1, 2, ... whoever passes them; here any start and any step will do, but they are made in place.
+Floor: rules.  The one place of this room that looks past an instruction: at how its index values were made.  It knows
+no shardings; what XLA recognises, which is less, is the propagation room's.
 
     u.at[1:-1].add(v)      indices s32[1] = {1}                  start 1
     u.at[4::2].set(v)      iota * 2 + 4, a column s32[n,1]       start 4, step 2 along dim 0
+
+Of indices that begin at 0 in steps of 1, an iota, the dim they address moves in step with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import prod
 
 import numpy as np
 
-from hlosharding.ir import Instruction, Shape
+from hlosharding.ir import INDEXED, Instruction, Shape, arguments, callers, while_parts
+from hlosharding.ir import custom_call_targets as targets
 from hlosharding.registry import Registry
-from hlosharding.rules.iota_indices import addressing
+from hlosharding.rules.signature import Dims, Nothing, Signature
 
-# Values looked at before giving up: such indices are made in a few steps.
 _PATIENCE = 200
-# Of a constant that large nobody looks at every number.
-_MOST_NUMBERS = 1 << 16
+"""Values looked at before giving up: such indices are made in a few steps."""
+_PASS_CALLS = targets.PLACEMENTS | {targets.SHARDING}
+
+
+@dataclass(frozen=True, slots=True)
+class Addressing:
+    """What gather and scatter have in common."""
+
+    indices: int
+    """The operand that holds the index values."""
+    vector_dim: int
+    addressed: tuple[int, ...]
+    """The dim of operand 0 that each component of an index addresses."""
+    slice_sizes: tuple[int, ...]
+    """Per dim of operand 0, how much one index takes or updates."""
+    batching: tuple[int, ...]
+    """Indices dims that are declared to move in step with operand 0."""
+    windows: tuple[int, ...]
+    """Dims of the result (of a scatter: of the updates) that lie within a slice."""
+
+
+def addressing(inst: Instruction) -> Addressing:
+    """How a gather or scatter addresses its operand 0."""
+    if inst.opcode == "gather":
+        dims = inst.gather_dims
+        batching = dims.start_indices_batching_dims
+        return Addressing(
+            1, dims.index_vector_dim, dims.start_index_map, inst.gather_slice_sizes, batching, dims.offset_dims
+        )
+    dims, count = inst.scatter_dims, len(inst.operands) // 2
+    window, update = iter(dims.update_window_dims), inst.operands[count + 1].shape.dims
+    absent = (*dims.inserted_window_dims, *dims.input_batching_dims)
+    sizes = tuple(1 if d in absent else update[next(window)] for d in range(inst.operands[0].shape.rank))
+    batching = dims.scatter_indices_batching_dims
+    addressed = dims.scatter_dims_to_operand_dims
+    return Addressing(count, dims.index_vector_dim, addressed, sizes, batching, dims.update_window_dims)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +95,56 @@ def affine_indices(inst: Instruction) -> tuple[Steps, ...] | None:
 
     None where one of them does not, as far as the program says.  They may lie outside of the operand.
     """
-    how = addressing(inst)
-    indices = inst.operands[how.indices]
-    if not indices.shape.is_integral or 0 in indices.shape.dims:
-        return None
-    found: list[Steps] = []
-    for number in range(len(how.addressed)):
-        cut = {how.vector_dim: number} if how.vector_dim < indices.shape.rank else {}
-        steps = _Counting().of(indices, cut)
-        if steps is None:
-            return None
-        found.append(steps)
-    return tuple(found)
+    found = _columns(inst, addressing(inst))
+    return None if None in found else tuple([steps for steps in found if steps is not None])
 
+
+def _columns(inst: Instruction, how: Addressing) -> list[Steps | None]:
+    """For each component of the index vectors."""
+    indices = inst.operands[how.indices]
+    has_vectors = how.vector_dim < indices.shape.rank
+    return [
+        _Counting().of(indices, {how.vector_dim: number} if has_vectors else {}) for number in range(len(how.addressed))
+    ]
+
+
+def iota_signature(inst: Instruction, signature: Signature) -> Signature | None:
+    """The truth of a gather or scatter some of whose indices are an iota: dims they address go in step with them.
+
+    None where none is.  `signature` is the one the op's rule declares.
+    """
+    if inst.opcode not in INDEXED:
+        return None
+    how, pairs = addressing(inst), dict[int, int]()
+    operand, indices = (inst.operands[n].shape.dims for n in (0, how.indices))
+    for dim, steps in zip(how.addressed, _columns(inst, how), strict=True):
+        if steps is None or steps.start or list(steps.steps.values()) != [1] or how.slice_sizes[dim] != 1:
+            continue
+        [along] = steps.steps
+        if operand[dim] == indices[along] and along not in (*how.batching, *pairs.values()):
+            pairs[dim] = along
+    return _in_step(signature, how.indices, tuple(pairs.items())) if pairs else None
+
+
+@lru_cache(maxsize=1 << 12)
+def _in_step(signature: Signature, indices: int, pairs: tuple[tuple[int, int], ...]) -> Signature:
+    """Each pair (dim of operand 0, dim of the indices) becomes one factor that owes nothing."""
+    names = {signature.operands[0][a][0]: signature.operands[indices][b][0] for a, b in pairs}
+    factors = [
+        replace(f, owes=Nothing()) if n in names.values() else f
+        for n, f in enumerate(signature.factors)
+        if n not in names
+    ]
+    kept = [n for n in range(len(signature.factors)) if n not in names]
+    number = {n: kept.index(names.get(n, n)) for n in range(len(signature.factors))}
+
+    def renumbered(tensors: tuple[Dims, ...]) -> tuple[Dims, ...]:
+        return tuple(tuple(tuple(number[n] for n in dim) for dim in dims) for dims in tensors)
+
+    return Signature(tuple(factors), renumbered(signature.operands), renumbered(signature.results))
+
+
+# ---- how a value counts
 
 _Cut = Mapping[int, int]
 """Dims of a value of which one place is looked at."""
@@ -78,24 +153,34 @@ _counts: Registry[str, Callable[[_Counting, Instruction, _Cut], Steps | None]] =
 
 
 class _Counting:
-    """Answers for one value, with patience."""
+    """Answers one question about one value, remembering those about the values it was made of."""
 
     def __init__(self) -> None:
-        self._seen = 0
+        self._known: dict[tuple[Instruction, *tuple[tuple[int, int], ...]], Steps | None] = {}
 
     def of(self, value: Instruction, cut: _Cut) -> Steps | None:
         """How an integer array counts along the dims that are not cut; None if nothing says so."""
-        rule = _counts.get(value.opcode)
-        self._seen += 1
-        if rule is None or self._seen > _PATIENCE or not (value.shape.is_array and value.shape.is_integral):
+        rule, key = _counts.get(value.opcode), (value, *cut.items())
+        if rule is None or not (value.shape.is_array and value.shape.is_integral) or 0 in value.shape.dims:
             return None
-        steps = rule(self, value, cut)
-        return steps if steps is not None and _fits(steps, value.shape) else None
+        if key not in self._known and len(self._known) < _PATIENCE:
+            self._known[key] = None
+            steps = rule(self, value, cut)
+            self._known[key] = steps if steps is not None and _fits(steps, value.shape) else None
+        return self._known.get(key)
 
     def both(self, value: Instruction, cut: _Cut) -> tuple[Steps, Steps] | None:
         """Of both operands."""
         one, other = (self.of(operand, cut) for operand in value.operands)
         return None if one is None or other is None else (one, other)
+
+    def all(self, values: Iterable[Instruction], cut: _Cut) -> Steps | None:
+        """Of every one of them, where all count alike."""
+        return _same([self.of(value, cut) for value in values])
+
+
+def _same(found: Sequence[Steps | None]) -> Steps | None:
+    return found[0] if found and all(steps == found[0] for steps in found) else None
 
 
 def _fits(steps: Steps, shape: Shape) -> bool:
@@ -115,22 +200,24 @@ def _iota(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
 
 @_counts.register("constant")
 def _constant(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
-    if value.shape.size > _MOST_NUMBERS:
-        return None
-    numbers = np.asarray(value.literal[tuple(cut.get(d, slice(None)) for d in range(value.shape.rank))]).astype(
-        np.int64
-    )
-    start, kept = int(numbers.flat[0]), [d for d in range(value.shape.rank) if d not in cut]
-    second = {d: int(np.moveaxis(numbers, n, 0)[1].flat[0]) - start for n, d in enumerate(kept) if numbers.shape[n] > 1}
+    numbers = value.literal.astype(np.int64)
+    for dim, place in cut.items():
+        numbers = numbers.take([place], dim)
+    start, places = int(numbers.flat[0]), np.indices(numbers.shape, sparse=True)
+    second = {d: int(numbers.take(1, d).flat[0]) - start for d, size in enumerate(numbers.shape) if size > 1}
     steps = Steps(start, {d: step for d, step in second.items() if step})
-    grids = np.indices(numbers.shape)
-    counted = sum((grids[n] * second[d] for n, d in enumerate(kept) if d in second), np.full(numbers.shape, start))
+    counted = sum((places[d] * step for d, step in steps.steps.items()), np.asarray(start))
     return steps if (numbers == counted).all() else None
 
 
-@_counts.register("copy", "convert")
-def _same(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
+@_counts.register("convert", "copy", "opt-barrier")
+def _passed_on(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
     return counting.of(value.operands[0], cut)
+
+
+@_counts.register("custom-call")
+def _passing(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
+    return counting.of(value.operands[0], cut) if value.custom_call_target in _PASS_CALLS else None
 
 
 @_counts.register("broadcast")
@@ -147,14 +234,18 @@ def _transpose(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | No
 
 @_counts.register("reshape")
 def _reshape(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
-    """Of one that adds or drops dims of size 1."""
+    """Of one that keeps the dims along which anything is asked."""
     before, after = value.operands[0].shape.dims, value.shape.dims
-    old, new = ([d for d, size in enumerate(dims) if size > 1] for dims in (before, after))
-    if [before[d] for d in old] != [after[d] for d in new]:
+    old = {prod(before[:d]): d for d, size in enumerate(before) if size > 1}
+    was = {d: old.get(prod(after[:d])) for d, size in enumerate(after) if size > 1}
+    now = {o: d for d, o in was.items() if o is not None and before[o] == after[d]}
+    was = {d: o for o, d in now.items()}
+    if any(d not in was for d in cut if after[d] > 1):
         return None
-    now, was = dict(zip(old, new, strict=True)), dict(zip(new, old, strict=True))
     inner = counting.of(value.operands[0], {was[d]: place for d, place in cut.items() if d in was})
-    return inner and Steps(inner.start, {now[d]: step for d, step in inner.steps.items()})
+    if inner is None or any(d not in now for d in inner.steps):
+        return None
+    return Steps(inner.start, {now[d]: step for d, step in inner.steps.items()})
 
 
 @_counts.register("slice")
@@ -179,10 +270,10 @@ def _reverse(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None
 
 @_counts.register("concatenate")
 def _concatenate(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
-    """Of one place along the dim that is joined."""
     dim = value.dimensions[0]
     if dim not in cut:
-        return None
+        steps = counting.all(value.operands, cut)
+        return None if steps is None or dim in steps.steps else steps
     place = cut[dim]
     for operand in value.operands:
         if place < operand.shape.dims[dim]:
@@ -220,14 +311,16 @@ def _negate(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
 
 @_counts.register("select")
 def _select(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
-    """Where the predicate is known: negative places counted from the end, as JAX writes it."""
+    """Both sides count alike, or the predicate is known: negative places counted from the end, as JAX writes it."""
     predicate, *sides = value.operands
     truth = _truth(counting, predicate, cut if predicate.shape.rank else {})
-    return None if truth is None else counting.of(sides[0] if truth else sides[1], cut)
+    return counting.all(sides, cut) if truth is None else counting.of(sides[0] if truth else sides[1], cut)
 
 
 def _truth(counting: _Counting, predicate: Instruction, cut: _Cut) -> bool | None:
     """What a comparison says of all numbers that are compared."""
+    while predicate.opcode == "copy" or predicate.custom_call_target in _PASS_CALLS:
+        predicate = predicate.operands[0]
     if predicate.opcode != "compare" or not predicate.operands[0].shape.is_integral:
         return None
     both = counting.both(predicate, cut)
@@ -251,3 +344,56 @@ def _clamp(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
     if low.start <= least and most <= high.start:
         return count
     return Steps(min(max(count.start, low.start), high.start)) if not count.steps else None
+
+
+# ---- what is handed on in tuples, and to computations
+
+
+@_counts.register("get-tuple-element")
+def _element(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
+    source, index = value.operands[0], value.tuple_index
+    if source.opcode == "opt-barrier":
+        source = source.operands[0]
+    return _ELEMENTS.get(source.opcode, _element_of)(counting, source, index, cut)
+
+
+@_counts.register("parameter")
+def _parameter(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
+    return _handed(counting, value, None, cut)
+
+
+def _handed(counting: _Counting, parameter: Instruction, index: int | None, cut: _Cut) -> Steps | None:
+    """Of a parameter (of an element of it): what every caller hands over counts alike."""
+    found: list[Steps | None] = []
+    for caller in callers(parameter.module).get(parameter.computation, ()):
+        if caller.opcode == "while" and index is not None:
+            found.append(_carried(counting, caller, index, cut))
+        elif caller.opcode in ("conditional", "call"):
+            handed = arguments(caller, parameter)
+            found += [counting.of(h, cut) if index is None else _element_of(counting, h, index, cut) for h in handed]
+        else:
+            return None
+    return None if parameter.computation.is_entry else _same(found)
+
+
+def _element_of(counting: _Counting, source: Instruction, index: int, cut: _Cut) -> Steps | None:
+    """Of an element of a tuple that is built in place."""
+    return counting.of(source.operands[index], cut) if source.opcode == "tuple" else None
+
+
+def _carried(counting: _Counting, loop: Instruction, index: int, cut: _Cut) -> Steps | None:
+    """Of an element of a loop's carry that the body hands on as it is."""
+    made = while_parts(loop).body.root
+    kept = made.operands[index] if made.opcode == "tuple" else None
+    if kept is None or kept.opcode != "get-tuple-element" or kept.tuple_index != index:
+        return None
+    if kept.operands[0].opcode != "parameter":
+        return None
+    return _element_of(counting, loop.operands[0], index, cut)
+
+
+_ELEMENTS: dict[str, Callable[[_Counting, Instruction, int, _Cut], Steps | None]] = {
+    "while": _carried,
+    "parameter": _handed,
+}
+"""Where an element of a tuple is looked for; in any other op the tuple is built in place."""

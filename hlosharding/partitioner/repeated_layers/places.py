@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from hlosharding.partitioner.repeated_layers.stretches import Stretch
+from hlosharding.ir import layers
 
 OUTSIDE = -1
 
@@ -33,7 +33,7 @@ class Places:
     def __post_init__(self) -> None:
         self.kinds, self.layers = [OUTSIDE] * len(self.keys), [OUTSIDE] * len(self.keys)
 
-    def add(self, stretch: Stretch) -> int:
+    def add(self, stretch: layers.Stretch) -> int:
         """A stretch, and what belongs to its layers: of this kind and up."""
         first = self.next_kind
         for place in range(stretch.size):

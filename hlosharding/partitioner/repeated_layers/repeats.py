@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlosharding.ir import Instruction, Module, Shape
+from hlosharding.ir import layers as stretches
 from hlosharding.partitioner.repeated_layers.op_keys import op_keys
 from hlosharding.partitioner.repeated_layers.places import OUTSIDE, Places
-from hlosharding.partitioner.repeated_layers.steady import Edges, Layers, steady_layers
-from hlosharding.partitioner.repeated_layers.stretches import Bools, Ints, Stretch, between_layers, first_stretch
+from hlosharding.partitioner.repeated_layers.steady import Bools, Edges, Ints, Layers, steady_layers
 
 _FEW = 1000
 """Instructions: a program of so many is partitioned before its layers are found."""
@@ -97,7 +97,7 @@ def repeats_of(module: Module, annotated: frozenset[str]) -> Repeats | None:
     )
     families, stretch = list[Family](), _worthwhile(keys)
     while stretch is not None:
-        stretch = between_layers(stretch, edges.users, edges.operands)
+        stretch = stretches.between_layers(stretch, edges.users, edges.operands)
         base = places.add(stretch)
         kinds = np.array(places.kinds)
         found = steady_layers(kinds, np.array(places.layers), edges, base, stretch.count)
@@ -116,9 +116,9 @@ def _outlines(entry: Sequence[Instruction]) -> Ints:
     return np.array([numbers.setdefault((i.opcode, i.shape), len(numbers)) for i in entry])
 
 
-def _worthwhile(keys: Ints, free: Bools | None = None) -> Stretch | None:
+def _worthwhile(keys: Ints, free: Bools | None = None) -> stretches.Stretch | None:
     """A stretch of which enough can be left out: backward layers and updates come to it, and perhaps a second stack."""
-    found = first_stretch(keys, np.ones(len(keys), bool) if free is None else free, _LEAST_LAYERS)
+    found = stretches.first_stretch(keys, np.ones(len(keys), bool) if free is None else free, _LEAST_LAYERS)
     if found is None or 6 * (found.count - _FEW_LAYERS) * found.period < _WORTH * len(keys):
         return None
     return found

@@ -10,11 +10,13 @@ from itertools import chain
 from operator import attrgetter
 
 import numpy as np
+import numpy.typing as npt
 
 from hlosharding.ir import Computation
 from hlosharding.partitioner.repeated_layers.places import OUTSIDE
-from hlosharding.partitioner.repeated_layers.stretches import Bools, Ints
 
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 _ODD = 4
 """Layers at the ends, at most, in which an instruction may be none of its kind."""
 _ROUNDS = 8

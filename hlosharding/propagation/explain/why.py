@@ -124,5 +124,5 @@ def _location(state: PropagationState, i: int) -> str:
 
 def _caller(state: PropagationState, i: int) -> str:
     """The line of another file that called the helper in which the instruction was written."""
-    frames = [f for f in state.nodes.graph.instructions[i].frames if not f.is_library]
+    frames = state.nodes.graph.instructions[i].frames.of_user
     return next((str(f) for f in frames[1:] if f.file != frames[0].file), "")

@@ -1,6 +1,6 @@
 """A program folded: what stands in it once, and the layers that stand in it again and again.
 
-Floor: report.  The layers are found where the executor finds its functions (`find_repeats`).
+Floor: report.  The layers are found where the executor finds its functions (`layers.find_repeats`).
 """
 
 from __future__ import annotations
@@ -9,10 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from hlosharding.executor import Repeat, find_repeats
-from hlosharding.ir import Computation, Instruction, Sameness
+from hlosharding.ir import Computation, Instruction, Sameness, layers
 from hlosharding.report.sections.reported import ReportedProgram
 
 _NO_LINES = frozenset({"parameter", "tuple"})
@@ -40,7 +37,7 @@ class Block:
     @property
     def functions(self) -> tuple[str, ...]:
         """The user's functions in which most of its ops stand, in program order."""
-        names = [_function(op) for op in self.ops]
+        names = [op.frames.function_name for op in self.ops]
         common = {name for name, _ in Counter(filter(None, names)).most_common(_FUNCTIONS)}
         return tuple(dict.fromkeys(name for name in names if name in common))
 
@@ -65,7 +62,7 @@ def blocks_of(about: ReportedProgram, computation: Computation) -> list[Block]:
     if not lines:
         return []
     place = {inst: number for number, inst in enumerate(lines)}
-    repeats = find_repeats(_keys(about, lines), [_references(i, place) for i in lines], _alive(lines, place))
+    repeats = layers.find_repeats(_keys(about, lines), [_references(i, place) for i in lines], _alive(lines, place))
     repeat_at = {start: repeat for repeat in repeats for start in repeat.starts}
     return list(_in_order(lines, repeat_at))
 
@@ -82,15 +79,11 @@ def _references(inst: Instruction, place: dict[Instruction, int]) -> tuple[tuple
 
 def _alive(lines: Sequence[Instruction], place: dict[Instruction, int]) -> list[int]:
     """How many values cross the border before each line."""
-    change = np.zeros(len(lines) + 2, np.int64)
-    for number, inst in enumerate(lines):
-        last = max((place[user] for user in inst.users if user in place), default=number)
-        change[number + 1] += 1
-        change[last + 1] -= 1
-    return np.cumsum(change)[: len(lines) + 1].tolist()
+    last = [max((place[user] for user in inst.users if user in place), default=n) for n, inst in enumerate(lines)]
+    return layers.alive_before(enumerate(last), len(lines))
 
 
-def _in_order(lines: Sequence[Instruction], repeat_at: dict[int, Repeat]) -> Iterator[Block]:
+def _in_order(lines: Sequence[Instruction], repeat_at: dict[int, layers.Repeat]) -> Iterator[Block]:
     """Repeated blocks where they stand first; what lies between them, too, however often it is interrupted."""
     single: list[Instruction] = []
     at = 0
@@ -114,10 +107,3 @@ def _once(ops: Iterable[Instruction]) -> Iterator[Block]:
     found = tuple(ops)
     if found:
         yield Block(found, 1, found)
-
-
-def _function(op: Instruction) -> str:
-    """The innermost function of the user's in which an op stands."""
-    frame = next((frame for frame in op.frames if not frame.is_library), None)
-    name = frame.function if frame is not None else ""
-    return name.rpartition("<locals>.")[2] if not name.endswith("<lambda>") else name.split(".<locals>")[0]

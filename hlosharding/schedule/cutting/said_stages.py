@@ -82,7 +82,7 @@ def source_of(inst: Instruction) -> str:
 
 def _sources(inst: Instruction) -> Iterator[str]:
     """The innermost first."""
-    return (frame.function for frame in inst.frames if not frame.is_library)
+    return (frame.function for frame in inst.frames.of_user)
 
 
 def _first_readers(forward: Sequence[Instruction], said: Mapping[str, int]) -> dict[Instruction, int]:

@@ -17,7 +17,6 @@ from hlosharding import xla_bridge
 from hlosharding.executor import ShardMapProgram, as_python
 from hlosharding.executor.axes import Axes
 from hlosharding.executor.axis_choice import Needs, choose_axes
-from hlosharding.executor.repeats import Repeat, find_repeats
 from hlosharding.executor.text import identifier, scalar_text, wrapped
 from hlosharding.ir import Builder, Module, Shape
 from hlosharding.sharding import HloSharding, MeshInfo
@@ -152,30 +151,6 @@ def test_equal_functions_are_written_once() -> None:
 
     written = functions_of(as_python(traced(reductions, X)))
     assert sum(name.startswith("region") for name in written) <= 1, list(written)
-
-
-@pytest.mark.parametrize(("length", "period", "count"), [(400, 20, 15), (3000, 100, 24)])
-def test_rows_of_repeats_are_found(length: int, period: int, count: int) -> None:
-    rng = np.random.default_rng(0)
-    keys = (1000 + np.arange(length)).tolist()
-    pattern = rng.integers(0, 500, period).tolist()
-    keys[10 : 10 + period * count] = pattern * count
-    found = find_repeats(keys, [()] * length)
-    assert found == [Repeat(period, tuple(10 + period * i for i in range(count)))]
-
-
-def test_repeats_must_point_to_the_same_places() -> None:
-    keys = [*range(100, 110), *([1, 2, 3, 4, 5, 6, 7, 8] * 12)]
-    straight = [((i - 1, 0),) if i > 10 else () for i in range(len(keys))]
-    (repeat,) = find_repeats(keys, straight)
-    assert len(repeat.starts) >= 11
-    crossed = [((i - 1 - (i // 8) % 2, 0),) if i > 12 and (i - 10) % 8 > 3 else () for i in range(len(keys))]
-    for repeat in find_repeats(keys, crossed, min_saving=8):
-        inside = {
-            tuple((p - s) if p >= s else None for i in range(repeat.length) for p, _ in crossed[s + i])
-            for s in repeat.starts
-        }
-        assert len(inside) == 1
 
 
 def test_axes_are_split_only_as_needed() -> None:

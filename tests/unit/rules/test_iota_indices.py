@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 import hlosharding as hs
 from hlosharding.ir import Instruction
-from hlosharding.rules import Signature, iota_constant, iota_signature, signature_of, top_k
+from hlosharding.rules import Signature, iota_signature, signature_of, top_k
 
 LOOP = """
 HloModule m
@@ -215,12 +214,6 @@ def test_a_long_chain_ends_without_an_answer() -> None:
     assert (
         rows_at(f"v0 = s32[6] iota(), iota_dimension=0\n{chain}\ni = s32[6] transpose(v3000), dimensions={{0}}") is None
     )
-
-
-def test_constants_count_along_the_dim_that_they_count_along() -> None:
-    rows = np.broadcast_to(np.arange(3)[:, None], (3, 4))
-    assert (iota_constant(rows), iota_constant(rows.T), iota_constant(rows + 1)) == (0, 1, None)
-    assert iota_constant(np.zeros((1, 1), np.int32)) is None
 
 
 def test_the_largest_k_is_told_from_other_calls() -> None:

@@ -13,8 +13,7 @@ import hlosharding as hs
 from hlosharding.compiler import partition
 from hlosharding.cost import machines
 from hlosharding.errors import ScheduleError
-from hlosharding.executor import Structure
-from hlosharding.ir import Module, while_parts
+from hlosharding.ir import Module, Sameness, while_parts
 from hlosharding.schedule import parse_schedule, run_ranks
 from hlosharding.schedule.cutting import pipelined
 from hlosharding.schedule.cutting.layer_loops import layer_loop
@@ -210,6 +209,6 @@ def test_parts_count_alike_where_nobody_asks_for_the_number(name: str, alike: bo
     _, module, _ = of(name)
     made = cut(module, {module.entry.parameters[-1].parameter_number}, (0, 0, 1, 1))
     loops = [inst for inst in made.module.entry.instructions if inst.opcode == "while"]
-    structure = Structure()
-    bodies = [structure.computation(while_parts(loop).body) for loop in loops[:2]]
+    sameness = Sameness()
+    bodies = [sameness.computation(while_parts(loop).body) for loop in loops[:2]]
     assert (bodies[0] == bodies[1]) == alike

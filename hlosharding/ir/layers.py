@@ -1,14 +1,19 @@
-"""Repeated stretches in a sequence of lines: where a layer, or an optimizer's update, occurs again and again.
+"""Repeated stretches in a sequence of ops: where a layer, or an optimizer's update, occurs again and again.
 
-Floor: executor.  Sees lines as numbers (equal numbers: equal ops) and as references to earlier lines; no HLO.
+Floor: ir.  Sees ops as numbers (equal numbers: equal ops) and as references to earlier ones; no HLO.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 MIN_LENGTH = 8
 """Shorter stretches are left where they are."""
@@ -16,6 +21,11 @@ MIN_SAVING = 60
 """Lines that a function must save."""
 _PASSES = 12
 _TRIED, _KEPT = 64, 4
+_WINDOW = 24
+"""Equal numbers in a row after which the same is taken to come again."""
+_PERIODS, _OF_ONE_PERIOD = 8, 3
+_LONG = 0.1
+"""Of the longest stretch."""
 _MULTIPLIER = 0x9E3779B97F4A7C15
 
 
@@ -201,3 +211,85 @@ def _checked(repeat: Repeat, references: Sequence[tuple[tuple[int, int], ...]]) 
         return None
     starts = max(classes.values(), key=len)
     return Repeat(repeat.length, tuple(starts)) if len(starts) > 1 else None
+
+
+def alive_before(ranges: Iterable[tuple[int, int]], count: int) -> list[int]:
+    """How many values cross the border before each of `count` places, and the one behind them.
+
+    `ranges`: where each value is made, and where it is used last.
+
+    >>> alive_before([(0, 2), (1, 2), (2, 2)], 3)
+    [0, 1, 2, 0]
+    """
+    change = np.zeros(count + 2, np.int64)
+    for made, last in ranges:
+        change[made + 1] += 1
+        change[last + 1] -= 1
+    return np.cumsum(change)[: count + 1].tolist()
+
+
+# ---- a long stretch that repeats with a period: layer after layer
+
+
+class Stretch(NamedTuple):
+    """`count` repeats of `period` numbers from `start` on."""
+
+    start: int
+    period: int
+    count: int
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return self.count * self.period
+
+
+def first_stretch(keys: Ints, free: Bools, least: int) -> Stretch | None:
+    """The first long one, none of its numbers taken, of those with `least` repeats or more.
+
+    What comes first (the forward layers) is what the others are made of.
+
+    >>> first_stretch(np.arange(400) % 40, np.ones(400, bool), 8)
+    Stretch(start=0, period=40, count=10)
+    """
+    found = [s for period in _periods(keys, free) for s in _stretches(keys, free, period) if s.count >= least]
+    longest = max((s.size for s in found), default=0)
+    return min((s for s in found if s.size >= _LONG * longest), key=lambda s: s.start, default=None)
+
+
+def _stretches(keys: Ints, free: Bools, period: int) -> Iterator[Stretch]:
+    """The longest few."""
+    others = np.flatnonzero(~((keys[:-period] == keys[period:]) & free[:-period] & free[period:]))
+    edges = np.concatenate([[-1], others, [len(keys) - period]])
+    lengths = np.diff(edges) - 1
+    for number in np.argsort(-lengths)[:_OF_ONE_PERIOD].tolist():
+        yield Stretch(int(edges[number]) + 1, period, int(lengths[number]) // period + 1)
+
+
+def between_layers(stretch: Stretch, users: Ints, operands: Ints) -> Stretch:
+    """The stretch cut where the fewest values go from one repeat to the next; `users[n]` reads `operands[n]`.
+
+    >>> places = np.arange(1, 400)  # each reads the one before it, and some one that is 20 places off
+    >>> between_layers(Stretch(0, 40, 9), np.append(places, places[30::40] + 20), np.append(places - 1, places[30::40]))
+    Stretch(start=12, period=40, count=8)
+    """
+    start, period, count = stretch
+    begin = start + count // 2 * period
+    near = (operands >= begin - period) & (operands < begin + period) & (users - operands < period)
+    last_user = np.zeros(3 * period, np.int64)
+    np.maximum.at(last_user, operands[near] - begin + period, users[near] - begin + period)
+    alive = alive_before(((n, last) for n, last in enumerate(last_user.tolist()) if last), 3 * period)
+    offset = int(np.argmin(alive[period : 2 * period]))
+    return Stretch(start + offset, period, count - 1 if offset else count)
+
+
+def _periods(keys: Ints, free: Bools) -> list[int]:
+    """The most frequent distances from a window of numbers to where it stands again, short ones first."""
+    if len(keys) < 2 * _WINDOW:
+        return []
+    hashes = _Windows(keys).hashes(_WINDOW)
+    places = np.flatnonzero(free[: len(hashes)])
+    order = places[np.argsort(hashes[places], kind="stable")]
+    same = hashes[order[1:]] == hashes[order[:-1]]
+    distances, counts = np.unique((order[1:] - order[:-1])[same], return_counts=True)
+    return sorted(distances[np.argsort(-counts, kind="stable")[:_PERIODS]].tolist())
