@@ -463,8 +463,8 @@ def _planning_options(command: argparse.ArgumentParser, *, machine: bool = True)
     command.add_argument("--objective", choices=("time", "bytes"), help="what is minimised (default: time)")
 
 
-def _emit_options(command: argparse.ArgumentParser, *forms: str, required: bool = False) -> None:
-    command.add_argument("--emit", choices=forms, required=required, help="what to write")
+def _emit_options(command: argparse.ArgumentParser, *forms: str) -> None:
+    command.add_argument("--emit", choices=forms, help="what to write")
     command.add_argument("-o", "--output", metavar="OUT", help="where to write it (default: standard output)")
     command.add_argument("--metadata", action="store_true", help="keep op names and source frames in HLO text")
 

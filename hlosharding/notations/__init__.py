@@ -4,7 +4,7 @@ from hlosharding.notations import dtensor, mesh_lists, shard_dialect
 from hlosharding.notations.axis_sharding import PARTIAL_KINDS, AxisSharding
 from hlosharding.sharding import Format, register_format
 
-__all__ = ["PARTIAL_KINDS", "AxisSharding"]
+__all__ = ["AxisSharding"]
 
 _PARTS_IN_ORDER = frozenset({"partial values", "parts of axes", "device order"})
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from hlosharding.ir import Module
 from hlosharding.propagation import Propagation
 from hlosharding.report.model import Column, Drawing, Facts, Kind, Row, Table, Text, View
 from hlosharding.sharding import HloSharding, spell
@@ -22,11 +23,8 @@ _FOUND = Column(key="sharding", heading="sharding found", kind=Kind.SHARDING)
 _TIMES = Column(key="times", heading="times", kind=Kind.COUNT, sums=True, priority=2)
 
 
-def propagation_view(propagated: Propagation, mesh: Any = None) -> View:
-    """Every value with its sharding, in program order, a section a computation; reducers and their like left out.
-
-    `mesh`: whose axis names are used; by default the module's own.
-    """
+def propagation_view(propagated: Propagation) -> View:
+    """Every value with its sharding, in program order, a section a computation; reducers and their like left out."""
     module = propagated.module
     facts = Facts(
         {
@@ -36,11 +34,11 @@ def propagation_view(propagated: Propagation, mesh: Any = None) -> View:
             "shardings": propagated.shardings,
         }
     )
-    return View((facts, _values(propagated, mesh)), schema="hlosharding.propagation/1")
+    return View((facts, _values(module)), schema="hlosharding.propagation/1")
 
 
-def _values(propagated: Propagation, mesh: Any) -> Table:
-    module, rows, breaks = propagated.module, list[Row](), set[int]()
+def _values(module: Module) -> Table:
+    rows, breaks = list[Row](), set[int]()
     for computation in module.computations:
         if not computation.is_entry and not any(module.sharding(inst) for inst in computation.instructions):
             continue
@@ -62,8 +60,7 @@ def _values(propagated: Propagation, mesh: Any) -> Table:
         Column(key="sharding", heading="sharding", kind=Kind.SHARDING),
         Column(key="location", heading="source", kind=Kind.LOCATION, priority=2),
     )
-    mesh = mesh if mesh is not None else module.mesh
-    return Table(title="Shardings", columns=columns, rows=rows, breaks=frozenset(breaks), mesh=mesh)
+    return Table(title="Shardings", columns=columns, rows=rows, breaks=frozenset(breaks), mesh=module.mesh)
 
 
 def parameters_view(propagated: Propagation, mesh: Any = None) -> View:

@@ -13,7 +13,6 @@ from hlosharding.reshard.objectives import (
     most_bytes_per_second,
 )
 from hlosharding.reshard.piecewise import Region
-from hlosharding.reshard.planned_steps import PlannedSteps
 from hlosharding.reshard.planner import plan, plan_steps
 from hlosharding.reshard.request import ReshardRequest, is_partial
 from hlosharding.reshard.reshard_plan import ReshardPlan, plan_reshard
@@ -46,7 +45,6 @@ __all__ = [
     "Pad",
     "Permute",
     "Pieces",
-    "PlannedSteps",
     "ReduceScatter",
     "Region",
     "ReshardPlan",

@@ -11,13 +11,12 @@ from hlosharding.search.priced_plan import PricedPlan
 from hlosharding.search.ranking import RankedPlan, Ranking, rank, sampled
 from hlosharding.search.strategies import STRATEGIES, Strategy, fsdp, megatron
 from hlosharding.search.suggest import Suggestion, suggest
-from hlosharding.search.trials import Hit, smallest_sets
+from hlosharding.search.trials import smallest_sets
 
 __all__ = [
     "MICROBATCHES",
     "STRATEGIES",
     "Change",
-    "Hit",
     "Improved",
     "OneProcess",
     "Plan",

@@ -57,7 +57,7 @@ from hlosharding.sharding.reshaping import propagate_through_reshape, reshape_sh
 from hlosharding.sharding.scanner import Scanner
 from hlosharding.sharding.spelling import spell, spell_short
 from hlosharding.sharding.subgroups import SubgroupType
-from hlosharding.sharding.tile_assignment import IotaTile, TileAssignment, find_iota, prime_factors
+from hlosharding.sharding.tile_assignment import TileAssignment, find_iota, prime_factors
 from hlosharding.sharding.tiles import (
     REPLICATED,
     copies_as_partials,
@@ -86,7 +86,7 @@ from hlosharding.sharding.transforms import (
     transpose_sharding,
     transpose_with_collapsed_dims,
 )
-from hlosharding.sharding.tuples import leaf_sizes, required_leaves, sub_sharding
+from hlosharding.sharding.tuples import required_leaves, sub_sharding
 
 __all__ = [
     "FEATURES",
@@ -103,7 +103,6 @@ __all__ = [
     "GroupedSharding",
     "HloSharding",
     "Interchange",
-    "IotaTile",
     "MeshInfo",
     "NamedForm",
     "OpMetadata",
@@ -136,7 +135,6 @@ __all__ = [
     "is_spec",
     "is_strictly_better",
     "is_subtiling_or_equal",
-    "leaf_sizes",
     "manual_subgroup_sharding",
     "member_numbers",
     "memoised",

@@ -106,16 +106,14 @@ def _inner_sharding(sharding: HloSharding, inner: list[int]) -> HloSharding:
 
 
 @memoised
-def group_sharding_on_all_dims_except(
-    sharding: HloSharding, dims: Sequence[int], subgroup_manual: bool = False
-) -> GroupedSharding:
+def group_sharding_on_all_dims_except(sharding: HloSharding, dims: Sequence[int]) -> GroupedSharding:
     """Take all tile dims out but `dims` (GroupShardingOnAllDimsExcept).
 
     >>> group_sharding_on_all_dims_except(HloSharding.iota_tile((2, 2)), (0,)).device_groups
     ((0, 2), (1, 3))
     """
     rest = tuple(d for d in range(len(sharding.tiles.dims)) if d not in dims)
-    return group_sharding_on_dims(sharding, rest, None, subgroup_manual)
+    return group_sharding_on_dims(sharding, rest)
 
 
 @memoised
