@@ -187,6 +187,26 @@ def test_whole_to_partial_leaves_neutral_elements(kind: str, rest: int) -> None:
     assert (neutral == rest).all()
 
 
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("{devices=[1,4,2]<=[8] last_tile_dims={unreduced, replicated}}", "{unreduced}"),
+        ("{devices=[1,2,4]<=[8] last_tile_dims={replicated, unreduced}}", "{unreduced}"),
+        (
+            "{devices=[2,2,2]<=[8] last_tile_dims={unreduced, replicated}}",
+            "{devices=[2,4]<=[8] last_tile_dims={unreduced}}",
+        ),
+    ],
+)
+def test_copies_of_partial_sums_become_neutral_elements(source: str, target: str) -> None:
+    plan = hs.plan_reshard((4,), "f32", source, target)
+    assert [type(step) for step in plan.steps] == [Keep]
+    terms = [np.arange(4) + 10 * n for n in range(2 if "[2,2,2]" in source else 4)]
+    tiles = np.stack(plan.run(terms))
+    sums = tiles.sum(0) if target == "{unreduced}" else np.concatenate([tiles[:4].sum(0), tiles[4:].sum(0)])
+    np.testing.assert_array_equal(sums, sum(terms))
+
+
 # One device, manual groups, no elements
 
 
