@@ -7,17 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 from hlosharding.ir import Shape
 from hlosharding.partitioner.prices import Cost
 from hlosharding.reshard import Transfer
 from hlosharding.rules import Signature
 from hlosharding.sharding import HloSharding
-
-if TYPE_CHECKING:
-    from hlosharding.partitioner.factors import SplitQuestion
-
 
 class OpPlan(ABC):
     """How one op is partitioned: where its operands must lie, how its results come out, and at what price.
@@ -52,8 +48,8 @@ class OpPlan(ABC):
         """Seconds, as plans of one op are compared: of moving operands and results, and of computing."""
 
     @property
-    def question(self) -> SplitQuestion | None:
-        """What was to be chosen, of an op that is split by its dims (`hlosharding.partitioner.alternatives_of`)."""
+    def question(self) -> Any:
+        """What was to be chosen of an op that is split by its dims (`factors.SplitQuestion`); None of any other."""
         return None
 
 
@@ -96,7 +92,7 @@ class Lowering(OpPlan):
     """Per result leaf the dims along which all elements are the same."""
     is_op_itself: bool
     """Is the local op, besides, the op itself, its result one array, and nothing to be reduced?"""
-    question: SplitQuestion = field(repr=False)  # pyright: ignore[reportIncompatibleMethodOverride]
+    question: Any = field(repr=False)  # pyright: ignore[reportIncompatibleMethodOverride]
 
     @property
     def operands(self) -> tuple[HloSharding, ...]:
