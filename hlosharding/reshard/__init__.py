@@ -1,7 +1,7 @@
 """Resharding: the cheapest steps from one sharding of an array to another, at or near the least bytes there can be."""
 
 from hlosharding.reshard.batched_transfer import Transfer, plan_transfer
-from hlosharding.reshard.layout import Layout, layout_of
+from hlosharding.reshard.layout import Layout, layout_of, received_elements
 from hlosharding.reshard.objectives import (
     MARGIN,
     MORE_WORK,
@@ -63,4 +63,5 @@ __all__ = [
     "plan_reshard",
     "plan_steps",
     "plan_transfer",
+    "received_elements",
 ]

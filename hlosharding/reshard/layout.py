@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from hlosharding.sharding import HloSharding, SubgroupType
 
 Dims = tuple[int, ...]
 Table = npt.NDArray[np.int64]
+Elements = float | npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,23 +242,31 @@ def missing_elements(source: Layout, target: Layout) -> Table:
 
 
 def least_mean_elements(source: Layout, target: Layout) -> float:
-    """Lower bound on elements received, mean over devices.
-
-    Of a partial value the p partial sums of an element must first meet, which takes p - 1 messages, and then reach
-    every device that wants it: one message each, but for one of them that may be where they meet.
-    """
+    """Lower bound on elements received, mean over devices."""
     if source.num_partial_sums == target.num_partial_sums:
         return float(missing_elements(source, target).mean())
     if source.num_partial_sums < target.num_partial_sums:
         return 0.0  # One keeps the value, the others hold nothing.
     low, high = target.bounds
     wanted = float(np.prod(np.maximum(high - low, 0), axis=1).sum())
-    elements = float(np.prod(source.dims)) * source.num_manual_groups
-    if target.num_partial_sums > 1:
-        # Each partial sum that stays is a sum of its own; where its parts meet is not looked at.
-        sums = source.num_partial_sums / target.num_partial_sums
-        return max(0.0, wanted + elements * target.num_partial_sums * (sums - 2)) / source.num_devices
-    return (wanted + elements * (source.num_partial_sums - 1) - _elements_at_home(source, target)) / source.num_devices
+    # Each partial sum that stays is a sum of its own; where its parts meet is not looked at.
+    stay = target.num_partial_sums
+    elements = float(np.prod(source.dims)) * source.num_manual_groups * stay
+    at_home = elements if stay > 1 else _elements_at_home(source, target)
+    return received_elements(wanted, elements, source.num_partial_sums / stay, at_home) / source.num_devices
+
+
+def received_elements(wanted: Elements, elements: Elements, sums: Elements, at_home: Elements) -> Any:
+    """Lower bound on elements that all devices receive together; arrays of cases at once, or numbers.
+
+    The partial `sums` of each of the `elements` must first meet, which takes one message less than there are, and then
+    reach every device that wants it (`wanted`: elements of all their tiles): one message each, but for those `at_home`,
+    which meet where they are wanted.
+
+    >>> float(received_elements(wanted=16, elements=4, sums=4, at_home=4))  # an all-reduce of four numbers by four
+    24.0
+    """
+    return np.maximum(0, wanted + elements * (sums - 1) - at_home)
 
 
 def _elements_at_home(source: Layout, target: Layout) -> int:

@@ -16,7 +16,7 @@ from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, Operan
 from hlosharding.partitioner.factors.factor_roles import divides_work, is_reduced, major_dims, reduces
 from hlosharding.partitioner.factors.splits import Splits
 from hlosharding.partitioner.prices import Numbers, Prices
-from hlosharding.reshard import Layout, layout_of
+from hlosharding.reshard import Layout, layout_of, received_elements
 from hlosharding.rules import Dims
 
 _ROUNDING = 1 - 1e-9
@@ -74,14 +74,14 @@ def result_bytes(problem: ChoiceProblem, result: Result, splits: Splits, prices:
 
 
 def _summed(tensor: Operand | Result, wanted: Numbers, both: Numbers, parts: Numbers | int) -> Numbers:
-    """Partial sums must meet, and reach each device that wants them (see `reshard.layout.least_mean_elements`).
+    """Partial sums must meet, and reach each device that wants them.
 
     `both`: elements that a device holds a partial sum of and wants; several devices may hold the same.
     """
     dims = tensor.shape.dims
     elements = math.prod(size for dim, size in enumerate(dims) if dim not in tensor.broadcast_dims)
-    received = wanted.sum(1) + elements * (parts - 1) - np.minimum(both.sum(1), elements)
-    return np.maximum(0.0, received) / wanted.shape[1] * _item_bytes(tensor.shape)
+    received = received_elements(wanted.sum(1), elements, parts, np.minimum(both.sum(1), elements))
+    return received / wanted.shape[1] * _item_bytes(tensor.shape)
 
 
 def _item_bytes(shape: Shape) -> float:

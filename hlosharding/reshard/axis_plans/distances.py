@@ -12,7 +12,7 @@ import numpy as np
 
 from hlosharding.reshard.axis_plans.common_grid import Axes
 from hlosharding.reshard.axis_plans.moves import AxisProblem, State
-from hlosharding.reshard.layout import Table
+from hlosharding.reshard.layout import Table, received_elements
 
 _Split = tuple[int, Axes, int]
 """(dim, the axes that split it, its padded size)"""
@@ -43,7 +43,8 @@ class Distances:
         # A tile assignment gives each group of devices every element once.
         wanted = whole / math.prod(map(product_of, last.dims))
         if sums > 1:
-            return wanted + whole * product_of(problem.grid.manual_axes) * (sums - 2) / problem.grid.num_devices
+            count, elements = problem.grid.num_devices, whole * product_of(problem.grid.manual_axes)
+            return float(received_elements(wanted * count, elements, sums, elements)) / count
         unsplit, tables = 1, list[Table]()
         for dim, (size, *split) in enumerate(zip(problem.sizes, first.dims, last.dims, strict=True)):
             if any(split):
