@@ -19,7 +19,7 @@ from hlosharding.frontends.jax import (
     trace,
     with_sharding,
 )
-from hlosharding.frontends.loading import READERS, Reader, load, named_format
+from hlosharding.frontends.loading import READERS, ProgramReader, load, named_format
 from hlosharding.frontends.prepare import prepare, prepared
 from hlosharding.frontends.shardy import to_sdy_text
 
@@ -28,7 +28,7 @@ __all__ = [
     "READERS",
     "CustomPartitioning",
     "PerDevice",
-    "Reader",
+    "ProgramReader",
     "TraceableFunction",
     "TracedCall",
     "annotate",

@@ -25,14 +25,14 @@ from hlosharding.registry import Registry
 from hlosharding.sharding import MOST_DEVICES
 from hlosharding.whole_files import read_whole
 
-Format = Literal["hlo", "hlo-proto", "stablehlo", "onnx"]
+ProgramFormat = Literal["hlo", "hlo-proto", "stablehlo", "onnx"]
 _NO_FILE = "a string without a newline is taken as a path: give program text with its line breaks"
 _SKIPPED = re.compile(r"(?:\s|//[^\n]*)*+")
 """Empty lines and comments at the top of a text."""
 _MLIR_STARTS = ("module", "func.func", "sdy.mesh", "!", "#", '"')
 """MLIR text begins with a module, a function or a mesh; with aliases of types, locations or attributes; or with an op
 in quotes."""
-_SUFFIXES: dict[str, Format] = {
+_SUFFIXES: dict[str, ProgramFormat] = {
     ".hlo": "hlo",
     ".txt": "hlo",
     ".pb": "hlo-proto",
@@ -44,7 +44,7 @@ _SUFFIXES: dict[str, Format] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ProgramReader:
     """How a room of its own tells and reads a format that is no HLO."""
 
     is_one: Callable[[Any], bool]
@@ -52,7 +52,7 @@ class Reader:
     """Called with what `load` is: the content, `inputs`, `path`, `prepare` and `configuration`."""
 
 
-READERS: Registry[str, Reader] = Registry("the readers of other formats", plugins=("hlosharding.onnx",))
+READERS: Registry[str, ProgramReader] = Registry("the readers of other formats", plugins=("hlosharding.onnx",))
 """By format."""
 
 
@@ -61,7 +61,7 @@ READERS: Registry[str, Reader] = Registry("the readers of other formats", plugin
 def load(
     source: Any,
     *,
-    format: Format | None = None,
+    format: ProgramFormat | None = None,
     prepare: bool | None = None,
     inputs: Mapping[str, Any] | None = None,
     configuration: str | None = None,
@@ -86,8 +86,8 @@ def load(
     >>> load("HloModule m\\nENTRY e {\\n  ROOT x = f32[4] parameter(0)\\n}")
     Module(m, 1 instructions, 1 partitions)
     """
-    if format is not None and format not in get_args(Format):
-        raise LoadError(f"unknown format {format!r}", remedy=f"use one of {', '.join(get_args(Format))}")
+    if format is not None and format not in get_args(ProgramFormat):
+        raise LoadError(f"unknown format {format!r}", remedy=f"use one of {', '.join(get_args(ProgramFormat))}")
     content, origin = source, None
     if isinstance(source, os.PathLike) or (isinstance(source, str) and "\n" not in source):
         origin = Path(source)
@@ -115,7 +115,7 @@ def load(
     return prepare_module(module) if module is source else prepared(Edit(module))
 
 
-def _reader(content: Any, format: Format | None) -> Reader | None:
+def _reader(content: Any, format: ProgramFormat | None) -> ProgramReader | None:
     """None for HLO, in whatever form."""
     if format is not None:
         return READERS.get(format)
@@ -128,7 +128,7 @@ def _check_devices(module: Module) -> None:
         raise LoadError(f"the program is for {count} devices", remedy=f"{MOST_DEVICES} are the most there can be")
 
 
-def named_format(path: Path) -> Format | None:
+def named_format(path: Path) -> ProgramFormat | None:
     """What a file's name says of its format.
 
     >>> named_format(Path("model.ONNX")), named_format(Path("model.bin"))
@@ -137,7 +137,7 @@ def named_format(path: Path) -> Format | None:
     return _SUFFIXES.get(path.suffix.lower())
 
 
-def _parse(content: Any, format: Format | None) -> tuple[Module, bool]:
+def _parse(content: Any, format: ProgramFormat | None) -> tuple[Module, bool]:
     """The module, and whether it is one to be prepared by default."""
     if hasattr(content, "compiler_ir") and hasattr(content, "as_text"):
         return _from_lowered(content), True
@@ -173,7 +173,7 @@ def _from_hlo(module: Module) -> tuple[Module, bool]:
     return (from_lowering(module), True) if has_shardy_marks(module) else (module, False)
 
 
-def _guess(content: str | bytes) -> Format:
+def _guess(content: str | bytes) -> ProgramFormat:
     if isinstance(content, bytes):
         if content.startswith(MLIR_BYTECODE):
             return "stablehlo"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hlosharding.frontends import READERS, Reader
+from hlosharding.frontends import READERS, ProgramReader
 from hlosharding.onnx import sharding_spec
 from hlosharding.onnx.device_annotations import OnnxShardings, read_onnx_shardings, write_onnx_shardings
 from hlosharding.onnx.protos import is_onnx
@@ -24,7 +24,7 @@ def from_onnx(source: Any, inputs: Mapping[str, Any] | None = None, **options: A
     return model.from_onnx(source, inputs, **options)
 
 
-READERS.add("onnx", Reader(is_onnx, from_onnx))
+READERS.add("onnx", ProgramReader(is_onnx, from_onnx))
 register_format(Format(
     "onnx", "a ShardingSpecProto", sharding_spec.is_spec, sharding_spec.read, sharding_spec.write,
     frozenset({"one device", "parts of axes", "device order"}),
