@@ -15,6 +15,7 @@ from hlosharding.reshard import Transfer
 from hlosharding.rules import Signature
 from hlosharding.sharding import HloSharding
 
+
 class OpPlan(ABC):
     """How one op is partitioned: where its operands must lie, how its results come out, and at what price.
 
