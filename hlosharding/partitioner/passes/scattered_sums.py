@@ -112,7 +112,7 @@ def _scatter(inst: Instruction, cut: _Cut, groups: Groups) -> None:
     if cut.slice.id in shardings:  # it is a result of the program
         shardings[last.id] = shardings[cut.slice.id]
     rewrite.replace_uses(cut.slice, last)
-    rewrite.remove(cut.slice)
+    rewrite.release_operands(cut.slice)  # it goes with what else is dead: one by one takes a walk for each
 
 
 def _with(dims: Sequence[int], dim: int, size: int) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import NamedTuple
 
 from hlosharding.frontends import constrain
@@ -117,17 +118,17 @@ def keep_split(module: Module, mesh: MeshInfo, flows: Sequence[Flow]) -> dict[In
 
     Other dims stay open.  Gives the constraint of each value that has one.
     """
-    found = walk_flows(module, flows)
+    found, sharding_of = walk_flows(module, flows), cache(partial(_sharding_of, mesh))
     wanted: dict[Instruction, tuple[HloSharding, list[int]]] = {}
     for inst in filter(_is_kept, found[0] if found else ()):
         is_given = _is_given_by_call(inst)
         dims = ((flow, dims[inst][0]) for flow, dims in zip(flows, found, strict=True))
         here = [(flow, dim) for flow, dim in dims if is_given or not flow.is_of_calls]
         if any((flow.is_batch or flow.is_of_calls) and dim is not None for flow, dim in here):
-            spec = _spec_of(inst, here, mesh)
+            spec = tuple(_spec_of(inst, here, mesh))
             open_dims = [dim for dim, axes in enumerate(spec) if not axes]
             if len(open_dims) < len(spec):
-                wanted[inst] = HloSharding.named(mesh, spec).without_names(), open_dims
+                wanted[inst] = sharding_of(spec), open_dims
     if found and not (flows[0].is_batch or flows[0].is_of_calls):
         wanted |= dict(_sorted_rows(module, mesh, flows, found))
     return constrain(module, wanted)
@@ -149,8 +150,11 @@ def _sorted_rows(
             made_by_products.add(inst)
         elif dim is not None and inst.shape.is_array:
             spec = [left if at == dim else () for at in range(inst.shape.rank)]
-            wanted = HloSharding.named(mesh, spec).without_names()
-            yield inst, (wanted, [at for at in range(inst.shape.rank) if at != dim])
+            yield inst, (_sharding_of(mesh, spec), [at for at in range(inst.shape.rank) if at != dim])
+
+
+def _sharding_of(mesh: MeshInfo, spec: Sequence[tuple[str, ...]]) -> HloSharding:
+    return HloSharding.named(mesh, spec).without_names()
 
 
 def _spec_of(inst: Instruction, here: Sequence[tuple[Flow, int | None]], mesh: MeshInfo) -> list[tuple[str, ...]]:
