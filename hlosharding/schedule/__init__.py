@@ -1,6 +1,6 @@
 """Explicit schedules: stages on submeshes, microbatches, transfers; checked, run and simulated."""
 
-from hlosharding.schedule.builder import Ref, ScheduleBuilder, on
+from hlosharding.schedule.builder import Ref, ScheduleBuilder
 from hlosharding.schedule.cutting import (
     Cutter,
     Layout,
@@ -75,7 +75,6 @@ __all__ = [
     "flows_of",
     "is_layout_call",
     "keep_split",
-    "on",
     "order_and_chunks",
     "orders",
     "parse_schedule",

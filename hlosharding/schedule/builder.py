@@ -144,12 +144,3 @@ class ScheduleBuilder:
             raise ScheduleError(f"%{name} is defined twice", remedy="each value has a name of its own")
         self._names.add(name)
         return name
-
-
-def on(shape: Any, devices: Sequence[int], sharding: HloSharding = REPLICATED) -> ValueType:
-    """The type of an array, or of a ShapeDtypeStruct, on devices.
-
-    >>> str(on(__import__("numpy").zeros((2, 3), "float32"), (1,)))
-    'f32[2,3] on {1}'
-    """
-    return ValueType(Shape.from_dtype(shape.dtype, tuple(shape.shape)), tuple(devices), sharding)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import permutations, product
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from hlosharding.errors import ScheduleError, marked
 from hlosharding.schedule import ORDERS as SCHEDULES
@@ -49,7 +49,7 @@ class Plan:
     4/2/2/8 8 2/2/1/1 TD
     """
 
-    ORDERS: ClassVar[tuple[str, ...]] = tuple(map("".join, permutations("PDT")))
+    ORDERS = tuple(map("".join, permutations("PDT")))
     """Ways to number the devices: of stages (P), data (D) and tensors (T) the first letter is the outermost way."""
     data: int = 1
     tensor: int = 1

@@ -2,6 +2,5 @@
 
 from hlosharding.report.sections.picture import program_svg
 from hlosharding.report.sections.report import Report, report
-from hlosharding.report.sections.reported import ReportedProgram
 
-__all__ = ["Report", "ReportedProgram", "program_svg", "report"]
+__all__ = ["Report", "program_svg", "report"]

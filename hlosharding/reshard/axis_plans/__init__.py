@@ -1,6 +1,6 @@
 """Axis plans: whole device axes move between dims, by slices, gathers, all-to-alls, reductions and one permute."""
 
-from hlosharding.reshard.axis_plans.common_grid import Axes, Grid, common_grid
+from hlosharding.reshard.axis_plans.common_grid import common_grid
 from hlosharding.reshard.axis_plans.plans import AxisSearch, axis_plans
 
-__all__ = ["Axes", "AxisSearch", "Grid", "axis_plans", "common_grid"]
+__all__ = ["AxisSearch", "axis_plans", "common_grid"]

@@ -6,13 +6,12 @@ from hlosharding.reshard.steps.collective_steps import (
     AllToAll,
     Permute,
     ReduceScatter,
-    exchange_seconds,
     transposes_seconds,
 )
 from hlosharding.reshard.steps.local_steps import DynamicSlice, Keep, Pad, Slice
 from hlosharding.reshard.steps.pieces import Pieces, round_seconds
 from hlosharding.reshard.steps.rounds import RESULT, Round
-from hlosharding.reshard.steps.step import Pairs, Step, Tiles
+from hlosharding.reshard.steps.step import Pairs, Step
 
 __all__ = [
     "RESULT",
@@ -29,8 +28,6 @@ __all__ = [
     "Round",
     "Slice",
     "Step",
-    "Tiles",
-    "exchange_seconds",
     "round_seconds",
     "transposes_seconds",
 ]
