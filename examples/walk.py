@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 import hlosharding as hs
 from benchmarks import live_xla
 from examples import tables
-from hlosharding.report import activations_view, collectives_view, comparison_view, parameters_view, show, warnings_view
+from hlosharding.report import collectives_view, comparison_view, parameters_view, show, warnings_view
 
 OUT = Path("out")
 STEPS = 20
@@ -49,7 +49,7 @@ def show_program(
     with doing("partition"):
         propagated, partitioned = stage.propagation, stage.partition().partitioned
     show_wide = partial(show, width=console.width)
-    show_wide(parameters_view(propagated, mesh), activations_view(propagated, mesh))
+    show_wide(parameters_view(propagated, mesh), tables.activations(propagated, mesh))
     asked = next(p.name for p in propagated.module.entry.parameters if p.op_name == why)
     console.print(f"Why is {why} split as it is?\n{propagated.explain(asked)}\n", markup=False, highlight=False)
     show_wide(collectives_view(partitioned), warnings_view(partitioned))

@@ -40,83 +40,65 @@ if TYPE_CHECKING:
         partition,
     )
     from hlosharding.cost import Chip, CostReport, Machine, Simulation, Topology, calibrate, cost, machines, topology
-    from hlosharding.frontends import (
-        OnnxShardings,
-        annotate,
-        load,
-        read_onnx_shardings,
-        shard_alike,
-        to_sdy_text,
-        trace,
-        with_sharding,
-        write_onnx_shardings,
-    )
+    from hlosharding.frontends import annotate, load, shard_alike, to_sdy_text, trace, with_sharding
     from hlosharding.ir import Module, register_library, verify
     from hlosharding.mesh_propagation import AxisAnnotation, AxisPropagation, propagate_axes
+    from hlosharding.notations import AxisSharding
+    from hlosharding.onnx import OnnxShardings, read_onnx_shardings, write_onnx_shardings
     from hlosharding.plans import Difference, ExportedPlan, PlanFile, check_plan, diff, export_plan
     from hlosharding.propagation import Explanation, LostOffer, Propagation, propagate
-    from hlosharding.report import Report, draw, draw_svg, report, to_html, to_record
+    from hlosharding.report import (
+        Report,
+        collectives_view,
+        draw,
+        draw_svg,
+        pareto_svg,
+        program_svg,
+        report,
+        show,
+        to_html,
+        to_record,
+    )
     from hlosharding.reshard import ReshardPlan, plan_reshard
     from hlosharding.rules import CallCost, register_interface, register_rule
     from hlosharding.schedule import Schedule, ScheduleSimulation, parse_schedule, pipelined, simulate
-    from hlosharding.search import Plan, Ranking, SearchResult, Suggestion, rank, search, suggest
-    from hlosharding.sharding import AxisSharding, Cluster, HloSharding, TileAssignment, convert, same_sharding
+    from hlosharding.search import (
+        Plan,
+        Ranking,
+        SearchResult,
+        Suggestion,
+        apply_plan,
+        fsdp,
+        megatron,
+        rank,
+        schedule_of,
+        search,
+        suggest,
+    )
+    from hlosharding.sharding import Cluster, HloSharding, TileAssignment, convert, same_sharding
     from hlosharding.spmd import Collective, collectives, verify_partitioned
 
 __version__ = "0.1.0"
 
-_ROOMS = {
-    "hlosharding.sharding": (
-        "AxisSharding",
-        "Cluster",
-        "HloSharding",
-        "TileAssignment",
-        "convert",
-        "same_sharding",
-    ),
-    "hlosharding.ir": ("Module", "register_library", "verify"),
-    "hlosharding.rules": ("CallCost", "register_interface", "register_rule"),
-    "hlosharding.frontends": (
-        "OnnxShardings",
-        "annotate",
-        "load",
-        "read_onnx_shardings",
-        "shard_alike",
-        "to_sdy_text",
-        "trace",
-        "with_sharding",
-        "write_onnx_shardings",
-    ),
-    "hlosharding.spmd": ("Collective", "collectives", "verify_partitioned"),
-    "hlosharding.propagation": ("Explanation", "LostOffer", "Propagation", "propagate"),
-    "hlosharding.mesh_propagation": ("AxisAnnotation", "AxisPropagation", "propagate_axes"),
-    "hlosharding.cost": (
-        "Chip",
-        "CostReport",
-        "Machine",
-        "Simulation",
-        "Topology",
-        "calibrate",
-        "cost",
-        "machines",
-        "topology",
-    ),
-    "hlosharding.reshard": ("ReshardPlan", "plan_reshard"),
-    "hlosharding.schedule": ("Schedule", "ScheduleSimulation", "parse_schedule", "pipelined", "simulate"),
-    "hlosharding.search": ("Plan", "Ranking", "SearchResult", "Suggestion", "rank", "search", "suggest"),
-    "hlosharding.plans": ("Difference", "ExportedPlan", "PlanFile", "check_plan", "diff", "export_plan"),
-    "hlosharding.report": ("Report", "draw", "draw_svg", "report", "to_html", "to_record"),
-    "hlosharding.compiler": (
-        "CollectiveExplanation",
-        "Explanations",
-        "Partitioned",
-        "ShardedArray",
-        "device_put",
-        "explain",
-        "jit",
-        "partition",
-    ),
+_NAMES = {
+    "sharding": "Cluster HloSharding TileAssignment convert same_sharding",
+    "notations": "AxisSharding",
+    "ir": "Module register_library verify",
+    "rules": "CallCost register_interface register_rule",
+    "frontends": "annotate load shard_alike to_sdy_text trace with_sharding",
+    "onnx": "OnnxShardings read_onnx_shardings write_onnx_shardings",
+    "spmd": "Collective collectives verify_partitioned",
+    "propagation": "Explanation LostOffer Propagation propagate",
+    "mesh_propagation": "AxisAnnotation AxisPropagation propagate_axes",
+    "cost": "Chip CostReport Machine Simulation Topology calibrate cost machines topology",
+    "reshard": "ReshardPlan plan_reshard",
+    "schedule": "Schedule ScheduleSimulation parse_schedule pipelined simulate",
+    "search": "Plan Ranking SearchResult Suggestion apply_plan fsdp megatron rank schedule_of search suggest",
+    "plans": "Difference ExportedPlan PlanFile check_plan diff export_plan",
+    "report": "Report collectives_view draw draw_svg pareto_svg program_svg report show to_html to_record",
+    "compiler": "CollectiveExplanation Explanations Partitioned ShardedArray device_put explain jit partition",
 }
+_ROOMS = {f"hlosharding.{room}": names.split() for room, names in _NAMES.items()}
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
 __all__ = [
@@ -168,9 +150,11 @@ __all__ = [
     "Topology",
     "TraceError",
     "annotate",
+    "apply_plan",
     "calibrate",
     "check_plan",
     "collectives",
+    "collectives_view",
     "convert",
     "cost",
     "device_put",
@@ -179,13 +163,17 @@ __all__ = [
     "draw_svg",
     "explain",
     "export_plan",
+    "fsdp",
     "jit",
     "load",
     "machines",
+    "megatron",
+    "pareto_svg",
     "parse_schedule",
     "partition",
     "pipelined",
     "plan_reshard",
+    "program_svg",
     "propagate",
     "propagate_axes",
     "rank",
@@ -195,8 +183,10 @@ __all__ = [
     "register_rule",
     "report",
     "same_sharding",
+    "schedule_of",
     "search",
     "shard_alike",
+    "show",
     "simulate",
     "suggest",
     "to_html",

@@ -5,7 +5,8 @@ Floor: ground.  Standard library only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from hlosharding.errors import HloShardingError
@@ -17,6 +18,9 @@ V = TypeVar("V")
 class Registry(Generic[K, V]):
     """A mapping that is filled once: a second entry for a key is an error, never a silent override.
 
+    `plugins`: modules that enter rows of their own, by name, since the owner of the table imports none of them.  They
+    are imported when it is first asked.
+
     >>> table = Registry[str, int]("sizes")
     >>> table.add("a", 1)
     >>> table["a"], table.get("b"), "a" in table
@@ -27,9 +31,10 @@ class Registry(Generic[K, V]):
     hlosharding.errors.HloShardingError: sizes already has an entry for 'a'; remove one of the two
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, plugins: Sequence[str] = ()) -> None:
         self.name = name
         self._entries: dict[K, V] = {}
+        self._plugins = plugins
 
     def add(self, key: K, value: V) -> None:
         """Enter `value` under `key`; raises if the key is taken."""
@@ -49,18 +54,28 @@ class Registry(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """The entry of `key`, or None."""
-        return self._entries.get(key)
+        return self._filled().get(key)
+
+    def values(self) -> Iterable[V]:
+        """The entries, in the order in which they were made."""
+        return self._filled().values()
 
     def __getitem__(self, key: K) -> V:
-        if key not in self._entries:
+        if key not in self._filled():
             raise HloShardingError(f"{self.name} has no entry for {key!r}")
         return self._entries[key]
 
     def __contains__(self, key: object) -> bool:
-        return key in self._entries
+        return key in self._filled()
 
     def __iter__(self) -> Iterator[K]:
-        return iter(self._entries)
+        return iter(self._filled())
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._filled())
+
+    def _filled(self) -> dict[K, V]:
+        for plugin in self._plugins:
+            importlib.import_module(plugin)
+        self._plugins = ()
+        return self._entries

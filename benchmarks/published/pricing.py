@@ -53,9 +53,13 @@ def predicted(run: Run) -> Outcome:
 def machine_of_run(run: Run) -> Machine:
     """The preset that it ran on, with what is known of the framework and the cluster."""
     preset = machine_named(run.machine, run.plan.num_devices)
-    attention, dispatch = run.attention or preset.attention_efficiency, run.dispatch or preset.dispatch
+    if run.attention is not None:
+        forward, backward = run.attention
+        forward /= run.products  # both are shares of the preset's products
+        preset = replace(preset, attention_efficiency=forward, attention_backward=backward)
+    dispatch, products = run.dispatch or preset.dispatch, preset.compute_efficiency * run.products
     between = replace(preset.between, bandwidth=preset.between.bandwidth * run.network)
-    return replace(preset, attention_efficiency=attention, dispatch=dispatch, runtime=run.runtime, between=between)
+    return replace(preset, compute_efficiency=products, dispatch=dispatch, runtime=run.runtime, between=between)
 
 
 def utilization(run: Run, seconds: float) -> float:

@@ -46,7 +46,10 @@ class Config:
     """Is the embedding the output's weight, too?"""
     scanned: bool = True
     remat: str | tuple[str, ...] = "full"
-    """`none`, `full`, the name of one of `jax.checkpoint_policies`, or which of `NAMED` each layer keeps."""
+    """`none`, `full`, `whole`, the name of one of `jax.checkpoint_policies`, or which of `NAMED` each layer keeps.
+
+    `whole` is full as PyTorch has it: a layer's function is called again, to its end, where JAX leaves out the last
+    product (a third of a layer of GPT) and its all-reduce, for nobody reads them."""
     compute: Any = jnp.bfloat16
     stored: Any = jnp.float32
     """Of the weights, norms apart; where it is narrower, f32 masters lie beside the moments."""
@@ -178,14 +181,24 @@ def cross_entropy(logits: jax.Array, tokens: jax.Array) -> jax.Array:
 def _checkpointed(config: Config, layer: Callable[..., Any]) -> Callable[..., Any]:
     if config.remat == "none":
         return layer
+    again = (lambda *given: _read_again(layer(*given))) if config.remat == "whole" else layer
     # In a scan no pass is merged with the other, so the barriers are left out, as JAX and MaxText advise.
-    return jax.checkpoint(layer, policy=_policy(config.remat), prevent_cse=not config.scanned)
+    return jax.checkpoint(again, policy=_policy(config.remat), prevent_cse=not config.scanned)
 
 
 def _policy(remat: str | tuple[str, ...]) -> Callable[..., Any] | None:
     if isinstance(remat, tuple):
         return jax.checkpoint_policies.save_only_these_names(*remat)
-    return None if remat == "full" else getattr(jax.checkpoint_policies, remat)
+    return None if remat in ("full", "whole") else getattr(jax.checkpoint_policies, remat)
+
+
+@jax.custom_vjp
+def _read_again(x: jax.Array) -> jax.Array:
+    """Itself, which the backward pass reads: so it is computed again where nothing is kept."""
+    return x
+
+
+_read_again.defvjp(lambda x: (x, x), lambda x, given: (jax.lax.optimization_barrier((x, given))[1],))
 
 
 def _linear(config: Config, name: str, equation: str, x: jax.Array, weight: jax.Array) -> jax.Array:

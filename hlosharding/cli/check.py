@@ -8,19 +8,18 @@ from __future__ import annotations
 from argparse import Namespace
 
 from hlosharding.cli.files import write
-from hlosharding.cli.programs import annotated_program, partitioned_program, partitions, plan_of
+from hlosharding.cli.programs import GivenProgram
 from hlosharding.cost import machines
 from hlosharding.plans import check_plan, golden_path
 
 
 def execute(arguments: Namespace) -> None:
     """Say how the program does; raise PlanError where it does worse.  With `--update`, record how it does."""
-    module = annotated_program(arguments)
-    plan_of(arguments)
-    target = None if arguments.machine else machines.h100(max(1, partitions(arguments, module)))
+    program = GivenProgram.of(arguments)
+    count = program.num_devices
     verdict = check_plan(
         arguments.plan,
-        partitioned_program(arguments, module, target=target),
+        program.partitioned(target=program.machine(count) or machines.h100(max(1, count))),
         update=arguments.update,
         tolerance=arguments.tolerance,
         replicated_over=arguments.replicated_over,

@@ -8,22 +8,21 @@ from __future__ import annotations
 from argparse import Namespace
 
 from hlosharding.cli.files import working, write
-from hlosharding.cli.programs import annotated_program, partitioned_program, partitions, present
+from hlosharding.cli.programs import GivenProgram, present
 from hlosharding.cli.run import choose_devices
 from hlosharding.compiler import compile_by_xla, compile_for
 from hlosharding.cost import Topology, topology
 from hlosharding.errors import CostError
-from hlosharding.ir import Module
 from hlosharding.report import executable_view
 
 
 def execute(arguments: Namespace) -> None:
     """Compile our program and XLA's for the target; show memory and collectives, write the HLO of ours."""
-    module = annotated_program(arguments)
+    program = GivenProgram.of(arguments)
+    module = program.module
     choose_devices("cpu", 1)  # nothing runs
-    target = _target(arguments, module)
-    arguments.num_partitions = len(target.devices)
-    partitioned = partitioned_program(arguments, module, target=target.machine)
+    target = _target(program)
+    partitioned = program.partitioned(count=len(target.devices), target=target.machine)
     with working("compiling"):
         ours = compile_for(partitioned, target.devices)
     with working("compiling by XLA's partitioner"):
@@ -45,9 +44,9 @@ def as_asked(asked: bool | None, own: bool | tuple[bool, ...]) -> tuple[bool, ..
     return (found,) if isinstance(found, bool) else found
 
 
-def _target(arguments: Namespace, module: Module) -> Topology:
+def _target(program: GivenProgram) -> Topology:
     """As many GPUs as the program is for; a program that does not say so is for all of the target's."""
-    (name, devices), count = arguments.target, partitions(arguments, module)
+    (name, devices), count = program.arguments.target, program.num_devices
     if devices is not None and count not in (1, devices):
         raise CostError(
             f"--target {name}:{devices} has {devices} devices, the program is for {count}",

@@ -9,7 +9,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from hlosharding.cli.files import read_program
-from hlosharding.cli.programs import annotated_program, machine, partitioned_program, present
+from hlosharding.cli.programs import GivenProgram, machine, present
 from hlosharding.compiler import Partitioned
 from hlosharding.errors import HloShardingError
 from hlosharding.ir import Module
@@ -31,11 +31,9 @@ def execute(arguments: Namespace) -> int:
 
 def _program(arguments: Namespace, file: str) -> Module | Partitioned:
     """The program of a file, or of `--of` with the plan of a file; what is not split yet is partitioned."""
-    own = Namespace(**vars(arguments))
-    if arguments.of is not None:
-        own.plan = file
-    module = annotated_program(own, read_program(arguments.of or file))
-    return module if is_per_device(module) else partitioned_program(own, module)
+    own = arguments if arguments.of is None else Namespace(**{**vars(arguments), "plan": file})
+    program = GivenProgram.of(own, read_program(arguments.of or file))
+    return program.module if is_per_device(program.module) else program.partitioned()
 
 
 def _names(before: str, after: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from hlosharding.cli.programs import partitioned_program, present, propagated_program
+from hlosharding.cli.programs import GivenProgram, present
 from hlosharding.compiler import is_line, made_at
 from hlosharding.ir import Instruction, Module
 from hlosharding.propagation import Explanation, Propagation
@@ -20,12 +20,12 @@ def execute(arguments: Namespace) -> None:
 
 
 def _answer(arguments: Namespace) -> View:
-    name = arguments.name
+    program, name = GivenProgram.of(arguments), arguments.name
     if arguments.collectives or name.startswith("#"):
-        return collective_explanations_view(partitioned_program(arguments).explain_collectives(name))
+        return collective_explanations_view(program.partitioned().explain_collectives(name))
     if arguments.splits:
-        return split_view(partitioned_program(arguments).explain(name))
-    return explanations_view(_explanations(propagated_program(arguments), name), whole=arguments.whole)
+        return split_view(program.partitioned().explain(name))
+    return explanations_view(_explanations(program.propagated(), name), whole=arguments.whole)
 
 
 def _explanations(propagated: Propagation, name: str) -> list[Explanation]:

@@ -9,16 +9,16 @@ from argparse import Namespace
 
 from hlosharding.cli.devices import choose_devices
 from hlosharding.cli.files import working, write
-from hlosharding.cli.programs import annotated_program, partitioned_program, partitions, present
+from hlosharding.cli.programs import GivenProgram, present
 from hlosharding.plans import export_plan
 from hlosharding.report import difference_view, exported_view, show
 
 
 def execute(arguments: Namespace) -> None:
     """Write the Python; with `--compare`, show XLA's own program under the plan beside ours."""
-    module = annotated_program(arguments)
-    choose_devices("cpu", partitions(arguments, module))
-    partitioned = partitioned_program(arguments, module)
+    program = GivenProgram.of(arguments)
+    choose_devices("cpu", program.num_devices)
+    partitioned = program.partitioned()
     with working("looking for constraints"):
         exported = export_plan(partitioned)
     if arguments.emit == "json":

@@ -230,8 +230,7 @@ def _words(text: str) -> list[str]:
 
 
 def _add_calibrate(commands: Any) -> None:
-    summary = "measure the devices here, and write a machine file for --machine"
-    command = commands.add_parser("calibrate", help=summary, description=summary[0].upper() + summary[1:] + ".")
+    command = _parser(commands, "calibrate", "measure the devices here, and write a machine file for --machine")
     command.add_argument(
         "file", metavar="FILE", nargs="?", help="a program whose products and convolutions are measured"
     )
@@ -276,7 +275,7 @@ def _add_suggest(commands: Any) -> None:
 
 def _add_diff(commands: Any) -> None:
     summary = "say what differs between two programs, or two plans of one: shardings, collectives, cost"
-    command = commands.add_parser("diff", help=summary, description=summary[0].upper() + summary[1:] + ".")
+    command = _parser(commands, "diff", summary)
     command.add_argument("before", metavar="A", help="a program, or with --of a plan file")
     command.add_argument("after", metavar="B", help="likewise")
     command.add_argument("--of", metavar="PROGRAM", help="compare two plan files, applied to this program")
@@ -289,7 +288,7 @@ def _add_diff(commands: Any) -> None:
 
 def _add_check(commands: Any) -> None:
     summary = "hold a program to the figures recorded beside a plan file, for continuous integration"
-    command = commands.add_parser("check", help=summary, description=summary[0].upper() + summary[1:] + ".")
+    command = _parser(commands, "check", summary)
     command.add_argument("plan", metavar="PLAN", help="the plan file; the figures of plan.toml are in plan.golden.toml")
     command.add_argument("file", metavar="PROGRAM", help="the program; - for standard input")
     command.add_argument("--update", action="store_true", help="record the figures as they are now")
@@ -319,8 +318,7 @@ def _output_options(command: Any) -> None:
 
 
 def _add_reshard(commands: Any) -> None:
-    summary = "plan the way of an array from one sharding to another"
-    command = commands.add_parser("reshard", help=summary, description=summary[0].upper() + summary[1:] + ".")
+    command = _parser(commands, "reshard", "plan the way of an array from one sharding to another")
     command.add_argument("source", metavar="SRC", help="a sharding, as {devices=[4,2]<=[8]}")
     command.add_argument("target", metavar="DST", help="the sharding wanted")
     command.add_argument("--shape", required=True, metavar="SHAPE", help="of the whole array, as f32[16,16]")
@@ -332,8 +330,7 @@ def _add_reshard(commands: Any) -> None:
 
 
 def _add_draw(commands: Any) -> None:
-    summary = "draw which devices hold which part of an array"
-    command = commands.add_parser("draw", help=summary, description=summary[0].upper() + summary[1:] + ".")
+    command = _parser(commands, "draw", "draw which devices hold which part of an array")
     command.add_argument("sharding", metavar="SHARDING", help="as {devices=[4,2]<=[8]}")
     command.add_argument("--shape", required=True, metavar="SHAPE", help="of the whole array, as f32[16,16]")
     command.add_argument("--emit", choices=("text", "svg", "json"), default="text", help="what to write")
@@ -353,9 +350,14 @@ def _add_convert(commands: Any) -> None:
     command.set_defaults(usage_error=command.error)
 
 
+def _parser(commands: Any, name: str, summary: str) -> argparse.ArgumentParser:
+    """A command, which `--help` lists with its summary."""
+    return commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+
+
 def _command(commands: Any, name: str, summary: str, *, one_of: bool = False) -> argparse.ArgumentParser:
     """A command on a program; `one_of`: or on a sharding."""
-    command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+    command = _parser(commands, name, summary)
     help_file = "the program; - for standard input"
     if not one_of:
         command.add_argument("file", metavar="FILE", help=help_file)
@@ -463,8 +465,8 @@ def _planning_options(command: argparse.ArgumentParser, *, machine: bool = True)
     command.add_argument("--objective", choices=("time", "bytes"), help="what is minimised (default: time)")
 
 
-def _emit_options(command: argparse.ArgumentParser, *forms: str, required: bool = False) -> None:
-    command.add_argument("--emit", choices=forms, required=required, help="what to write")
+def _emit_options(command: argparse.ArgumentParser, *forms: str) -> None:
+    command.add_argument("--emit", choices=forms, help="what to write")
     command.add_argument("-o", "--output", metavar="OUT", help="where to write it (default: standard output)")
     command.add_argument("--metadata", action="store_true", help="keep op names and source frames in HLO text")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from hlosharding.cli.files import write
-from hlosharding.cli.programs import as_json, in_format, mesh_text, partitioned_program
+from hlosharding.cli.programs import GivenProgram, as_json, in_format, mesh_text
 from hlosharding.compiler import Partitioned
 from hlosharding.cost import CostReport, cost
 from hlosharding.report import collectives_view, cost_view, overrides_view, partitioned_view, show
@@ -16,7 +16,7 @@ from hlosharding.report import collectives_view, cost_view, overrides_view, part
 
 def execute(arguments: Namespace) -> None:
     """Write the local program in the form asked for; without `--emit`, tables."""
-    partitioned = partitioned_program(arguments)
+    partitioned = GivenProgram.of(arguments).partitioned()
     prices = partitioned.cost if arguments.combine else cost(partitioned, partitioned.machine, combine=False)
     if arguments.emit:
         write(_in_form(partitioned, prices, arguments), arguments.output)

@@ -1,6 +1,6 @@
-"""From a command line to the library's objects: the module, its propagation, its partitioning.
+"""From a command line to the library's objects: the program that it gives, and views in the form that it asks for.
 
-Floor: cli.
+Floor: cli.  What the command line says itself counts before its plan.  The arguments are read, never written.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import re
 from argparse import Namespace
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +17,17 @@ from hlosharding.cli.array_file import ArrayFile
 from hlosharding.cli.devices import choose_devices
 from hlosharding.cli.files import read_program, working, write
 from hlosharding.compiler import Partitioned, partition
-from hlosharding.cost import Machine, machine_named, machine_said, parse_machine, read_machine
+from hlosharding.cost import Machine, machine_named, machine_said, read_machine
 from hlosharding.errors import CostError, LoadError, ModuleError, PlanError, ShardingError
-from hlosharding.frontends import is_onnx, load, named_format, read_onnx_shardings, to_sdy_text
+from hlosharding.frontends import load, named_format, to_sdy_text
 from hlosharding.ir import Module, Shape
 from hlosharding.mesh_propagation import Stage, propagate_axes
+from hlosharding.onnx import is_onnx, read_onnx_shardings
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.plans import PlanFile
 from hlosharding.propagation import Propagation, propagate
 from hlosharding.report import View, module_view, show, to_record, to_text
-from hlosharding.search import applied
+from hlosharding.search import apply_plan
 from hlosharding.sharding import HloSharding, MeshInfo
 from hlosharding.whole_files import read_whole
 
@@ -32,27 +35,121 @@ from hlosharding.whole_files import read_whole
 _NUMBERS = re.compile(r"\[\n\s*((?:-?\d+,\n\s*)*-?\d+)\n\s*\]")
 
 
-def load_program(arguments: Namespace, source: Path | bytes | None = None) -> Module:
-    """FILE, or what was read of it, as a module, as `--format` and `--prepare` say."""
-    source = source if source is not None else read_program(arguments.file)
-    with working("loading"):
-        return load(
-            source,
-            format=arguments.format,
-            prepare=arguments.prepare,
-            inputs=model_inputs(arguments, source),
-            configuration=arguments.configuration,
-            custom_calls=arguments.custom_call,
+@dataclass(frozen=True)
+class GivenProgram:
+    """FILE as it was read, and what is said of it; the module is loaded when it is first asked for."""
+
+    arguments: Namespace
+    source: Path | bytes
+    plan: PlanFile
+
+    @classmethod
+    def of(cls, arguments: Namespace, source: Path | bytes | None = None) -> GivenProgram:
+        """With the plan of `--plan`; `source`: what was read of FILE, where it has been."""
+        source = source if source is not None else read_program(arguments.file)
+        mesh = MeshInfo(tuple(arguments.mesh), tuple(arguments.mesh.values())) if arguments.mesh else None
+        plan = PlanFile(annotations=tuple(arguments.annotate), mesh=mesh)
+        if arguments.plan is not None:
+            plan = plan.over(PlanFile.read(arguments.plan))
+        return cls(arguments, source, plan)
+
+    def load(self) -> Module:
+        """FILE as a module, as `--format` and `--prepare` say, without what the plan says of it."""
+        said = self.arguments
+        with working("loading"):
+            return load(
+                self.source,
+                format=said.format,
+                prepare=said.prepare,
+                inputs=self.inputs,
+                configuration=said.configuration,
+                custom_calls=said.custom_call,
+            )
+
+    @cached_property
+    def module(self) -> Module:
+        """FILE with the shardings and the mesh that are said.  Raises PlanError for stages and microbatches."""
+        steps, mesh = self.plan.pipeline, self.plan.mesh
+        if steps is not None:
+            what = f"{steps.stages or 'its own'} stages and {steps.microbatches} microbatches"
+            remedy = "take `hlosharding simulate`, or leave out [pipeline]"
+            raise PlanError(f"{self.arguments.plan} has {what}, this is for one program", remedy=remedy)
+        module = self.load()
+        if self.plan.strategy and mesh is not None:
+            # A strategy speaks in JAX's words, and JAX takes its devices before.
+            choose_devices(getattr(self.arguments, "platform", "cpu"), mesh.num_devices)
+        return apply_plan(self.plan, module)
+
+    @cached_property
+    def is_onnx(self) -> bool:
+        """Is FILE an ONNX model, by what `--format` says, its name or its content?"""
+        form = self.arguments.format or (named_format(self.source) if isinstance(self.source, Path) else None)
+        if form is not None:
+            return form == "onnx"
+        return is_onnx(self.source if isinstance(self.source, bytes) else read_whole(self.source))
+
+    @cached_property
+    def inputs(self) -> dict[str, Any]:
+        """What binds the inputs of an ONNX model: sizes and values of `--input`, arrays of `--inputs`."""
+        file = getattr(self.arguments, "inputs", None)
+        arrays = ArrayFile(file).read_all() if file and self.is_onnx else {}
+        return {name: array for name, array in arrays.items() if not name.startswith("arr_")} | {
+            name: _shape_or_value(name, said) for name, said in self.arguments.input
+        }
+
+    def propagated(self, module: Module | None = None) -> Propagation:
+        """With a sharding for every value; `module`: of one that was made of this."""
+        with working("propagating"):
+            return propagate(
+                self.module if module is None else module,
+                to_outputs=self.arguments.to_outputs,
+                to_parameters=self.arguments.to_parameters,
+                execution_threads=getattr(self.arguments, "execution_threads", ()),
+            )
+
+    def partitioned(self, *, count: int | None = None, target: Machine | None = None) -> Partitioned:
+        """As each of `count` devices runs it; `target`: whose prices decide.  By default both are as said."""
+        count, propagation = count or self.num_devices, self.propagated()
+        with working("partitioning"):
+            return partition(
+                propagation, num_partitions=count, machine=target or self.machine(count), options=self.options
+            )
+
+    @property
+    def options(self) -> PartitionOptions:
+        """How it is wanted partitioned."""
+        said = self.arguments
+        return PartitionOptions(
+            objective=said.objective or self.plan.objective or PartitionOptions().objective,
+            overlap=said.overlap,
+            trips=dict(said.trips),
+            dump_passes=getattr(said, "dump_passes", None),
         )
 
+    @property
+    def num_devices(self) -> int:
+        """How many devices it is for: as `-n` says, as the module says, or as the mesh has."""
+        if self.arguments.num_partitions is not None:
+            return int(self.arguments.num_partitions)
+        if self.module.num_partitions > 1 or self.module.mesh is None:
+            return self.module.num_partitions
+        return self.module.mesh.num_devices
 
-def model_inputs(arguments: Namespace, source: Path | bytes) -> dict[str, Any]:
-    """What binds the inputs of an ONNX model: sizes and values of `--input`, arrays of `--inputs`."""
-    file = getattr(arguments, "inputs", None)
-    arrays = ArrayFile(file).read_all() if file and is_onnx_model(arguments, source) else {}
-    return {name: array for name, array in arrays.items() if not name.startswith("arr_")} | {
-        name: _shape_or_value(name, said) for name, said in arguments.input
-    }
+    @property
+    def num_devices_named(self) -> int:
+        """The same of an ONNX model, as far as command line, plan and file tell before it is traced."""
+        if self.arguments.num_partitions is not None:
+            return int(self.arguments.num_partitions)
+        if self.plan.mesh is not None:
+            return self.plan.mesh.num_devices
+        said = [HloSharding.parse(text) for _, text in self.plan.annotations if text.startswith("{")]
+        own = read_onnx_shardings(self.source, self.arguments.configuration)
+        return max([own.devices_per_stage if own is not None else 1, *(s.num_devices or 1 for s in said)])
+
+    def machine(self, count: int) -> Machine | None:
+        """The machine of `--machine`, or of the plan; None leaves the choice to the library."""
+        said = getattr(self.arguments, "machine", None)
+        return self.plan.machine_for(count) if said is None else machine_said(said, count)
 
 
 def _shape_or_value(name: str, said: str) -> Any:
@@ -68,102 +165,9 @@ def _shape_or_value(name: str, said: str) -> Any:
     return ShapeDtypeStruct(shape.dims, shape.dtype)
 
 
-def annotated_program(arguments: Namespace, source: Path | bytes | None = None) -> Module:
-    """The same with the shardings and the mesh of the command line."""
-    plan = plan_of(arguments)
-    if plan.pipeline is not None:
-        steps = f"{plan.pipeline.stages or 'its own'} stages and {plan.pipeline.microbatches} microbatches"
-        remedy = "take `hlosharding simulate`, or leave out [pipeline]"
-        raise PlanError(f"{arguments.plan} has {steps}, this is for one program", remedy=remedy)
-    module = load_program(arguments, source)
-    if plan.strategy and plan.mesh is not None:
-        # A strategy speaks in JAX's words, and JAX takes its devices before.
-        choose_devices(getattr(arguments, "platform", "cpu"), plan.mesh.num_devices)
-    return applied(plan, module)
-
-
-def plan_of(arguments: Namespace) -> PlanFile:
-    """What the command line wants of the program: the file of `--plan`, and what it says itself, which counts first.
-
-    Machine and objective are the command line's from then on.
-    """
-    mesh = MeshInfo(tuple(arguments.mesh), tuple(arguments.mesh.values())) if arguments.mesh else None
-    said = PlanFile(annotations=tuple(arguments.annotate), mesh=mesh)
-    if arguments.plan is None:
-        return said
-    plan = said.over(PlanFile.read(arguments.plan))
-    if plan.machine and getattr(arguments, "machine", None) is None:
-        arguments.machine = parse_machine(plan.machine)
-    if getattr(arguments, "objective", None) is None:
-        arguments.objective = plan.objective or None
-    return plan
-
-
-def propagated_program(arguments: Namespace, module: Module | None = None) -> Propagation:
-    """FILE with a sharding for every value."""
-    module = module if module is not None else annotated_program(arguments)
-    with working("propagating"):
-        return propagate(
-            module,
-            to_outputs=arguments.to_outputs,
-            to_parameters=arguments.to_parameters,
-            execution_threads=getattr(arguments, "execution_threads", ()),
-        )
-
-
-def partitioned_program(
-    arguments: Namespace, module: Module | None = None, *, target: Machine | None = None
-) -> Partitioned:
-    """FILE as each device runs it; `target`: whose prices decide, by default those of `--machine`."""
-    module = module if module is not None else annotated_program(arguments)
-    count = partitions(arguments, module)
-    propagation = propagated_program(arguments, module)
-    with working("partitioning"):
-        return partition(
-            propagation,
-            num_partitions=count,
-            machine=target or machine(arguments, count),
-            options=partition_options(arguments),
-        )
-
-
-def partition_options(arguments: Namespace) -> PartitionOptions:
-    """How the command line wants the program partitioned."""
-    return PartitionOptions(
-        objective=arguments.objective or PartitionOptions().objective,
-        overlap=arguments.overlap,
-        trips=dict(arguments.trips),
-        dump_passes=getattr(arguments, "dump_passes", None),
-    )
-
-
-def partitions(arguments: Namespace, module: Module) -> int:
-    """How many devices the program is for: as asked, as the module says, or as the mesh has."""
-    if arguments.num_partitions is not None:
-        return int(arguments.num_partitions)
-    if module.num_partitions > 1 or module.mesh is None:
-        return module.num_partitions
-    return module.mesh.num_devices
-
-
-def is_onnx_model(arguments: Namespace, source: Path | bytes) -> bool:
-    """Is FILE an ONNX model, by what `--format` says, its name or its content?"""
-    form = arguments.format or (named_format(source) if isinstance(source, Path) else None)
-    if form is not None:
-        return form == "onnx"
-    return is_onnx(source if isinstance(source, bytes) else read_whole(source))
-
-
-def devices_named(arguments: Namespace, source: Path | bytes) -> int:
-    """For how many devices an ONNX model will be, as far as command line, plan and file tell before it is traced."""
-    if arguments.num_partitions is not None:
-        return int(arguments.num_partitions)
-    plan = plan_of(arguments)
-    if plan.mesh is not None:
-        return plan.mesh.num_devices
-    said = [HloSharding.parse(text) for _, text in plan.annotations if text.startswith("{")]
-    own = read_onnx_shardings(source, arguments.configuration)
-    return max([own.devices_per_stage if own is not None else 1, *(s.num_devices or 1 for s in said)])
+def load_program(arguments: Namespace) -> Module:
+    """FILE as a module, for a command that has no plan."""
+    return GivenProgram(arguments, read_program(arguments.file), PlanFile()).load()
 
 
 def machine(arguments: Namespace, count: int) -> Machine | None:

@@ -8,16 +8,8 @@ from __future__ import annotations
 from argparse import Namespace
 
 from hlosharding.cli.files import write
-from hlosharding.cli.programs import (
-    annotated_program,
-    as_json,
-    in_format,
-    mesh_text,
-    present,
-    propagated_program,
-)
+from hlosharding.cli.programs import GivenProgram, as_json, in_format, mesh_text, present
 from hlosharding.frontends import annotate
-from hlosharding.ir import Module
 from hlosharding.plans import diff
 from hlosharding.propagation import Propagation
 from hlosharding.report import View, conflicts_view, difference_view, propagation_view, show, trace_view
@@ -25,9 +17,9 @@ from hlosharding.report import View, conflicts_view, difference_view, propagatio
 
 def execute(arguments: Namespace) -> None:
     """Write the program with its shardings, or the table of them, or how they came about."""
-    module = annotated_program(arguments)
-    propagated = propagated_program(arguments, module)
-    view = _view_asked_for(propagated, module, arguments)
+    program = GivenProgram.of(arguments)
+    propagated = program.propagated()
+    view = _view_asked_for(program, propagated)
     if view is not None:
         present(view, arguments.emit, arguments.output)
         return
@@ -45,11 +37,12 @@ def _in_form(propagated: Propagation, arguments: Namespace) -> str | bytes:
     return in_format(propagated.module, arguments.emit or "hlo", metadata=arguments.metadata)
 
 
-def _view_asked_for(propagated: Propagation, module: Module, arguments: Namespace) -> View | None:
+def _view_asked_for(program: GivenProgram, propagated: Propagation) -> View | None:
     """The steps, what another set of annotations changes, or the conflicts; None: the program itself."""
+    arguments = program.arguments
     if arguments.trace:
         return trace_view(propagated)
     if arguments.diff:
-        other = propagated_program(arguments, annotate(module, dict(arguments.diff)))
+        other = program.propagated(annotate(program.module, dict(arguments.diff)))
         return difference_view(diff(propagated, other))
     return conflicts_view(propagated.conflicts) if arguments.conflicts else None

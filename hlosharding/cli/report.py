@@ -6,15 +6,16 @@ Floor: cli.
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 from hlosharding.cli.compile import as_asked
 from hlosharding.cli.devices import choose_devices
 from hlosharding.cli.files import read_program, working, write
-from hlosharding.cli.programs import annotated_program, load_program, partitioned_program, partitions, present
+from hlosharding.cli.programs import GivenProgram, present
 from hlosharding.compiler import OptimizedProgram, Partitioned, compile_by_xla
 from hlosharding.errors import ExecutionError
-from hlosharding.ir import Module
+from hlosharding.plans import PlanFile
 from hlosharding.report import program_svg, report
 
 _XLA = "xla"
@@ -22,13 +23,14 @@ _XLA = "xla"
 
 def execute(arguments: Namespace) -> None:
     """Print the sections as tables, or write them as a page."""
-    module = annotated_program(arguments)
+    program = GivenProgram.of(arguments)
+    module = program.module
     # What is suggested is tried on the module, which then says what is open.
     module.open_outputs = as_asked(arguments.to_outputs, module.open_outputs)
     module.open_parameters = as_asked(arguments.to_parameters, module.open_parameters)
-    choose_devices("cpu", partitions(arguments, module))  # where XLA compiles; nothing runs
-    partitioned = partitioned_program(arguments, module)
-    other = _other(arguments, module, partitioned.num_partitions) if arguments.against else None
+    choose_devices("cpu", program.num_devices)  # where XLA compiles; nothing runs
+    partitioned = program.partitioned()
+    other = _other(program, partitioned.num_partitions) if arguments.against else None
     names = _name(arguments.file), "XLA's own" if arguments.against == _XLA else _name(arguments.against or "")
     with working("reporting"):
         found = report(partitioned, against=other, names=names, suggest=arguments.suggest)
@@ -44,10 +46,12 @@ def _name(file: str) -> str:
     return "standard input" if file == "-" else Path(file).name
 
 
-def _other(arguments: Namespace, module: Module, count: int) -> Partitioned | OptimizedProgram:
+def _other(program: GivenProgram, count: int) -> Partitioned | OptimizedProgram:
     """What to compare with: a program like FILE, or FILE as XLA's partitioner splits it, compiled for CPU devices."""
+    arguments = program.arguments
     if arguments.against != _XLA:
-        return partitioned_program(arguments, load_program(arguments, read_program(arguments.against)))
+        plan = PlanFile(machine=program.plan.machine, objective=program.plan.objective)
+        return replace(program, source=read_program(arguments.against), plan=plan).partitioned()
     import jax
 
     devices = jax.devices("cpu")[:count]
@@ -55,8 +59,8 @@ def _other(arguments: Namespace, module: Module, count: int) -> Partitioned | Op
         raise ExecutionError(f"--against xla: {count} CPU devices are needed, JAX has {len(devices)}")
     with working("compiling by XLA's partitioner"):
         return compile_by_xla(
-            module,
+            program.module,
             devices,
-            to_parameters=as_asked(arguments.to_parameters, module.open_parameters),
-            to_outputs=as_asked(arguments.to_outputs, module.open_outputs),
+            to_parameters=as_asked(arguments.to_parameters, program.module.open_parameters),
+            to_outputs=as_asked(arguments.to_outputs, program.module.open_outputs),
         )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,17 +14,9 @@ import numpy as np
 from hlosharding import xla_bridge
 from hlosharding.cli.arrays import Arrays, Difference, difference, random_arrays, read_arrays, save_arrays
 from hlosharding.cli.devices import choose_devices, require
-from hlosharding.cli.files import read_program, working
+from hlosharding.cli.files import working
 from hlosharding.cli.onnx_runtime import is_installed, outputs_by_onnx_runtime
-from hlosharding.cli.programs import (
-    annotated_program,
-    devices_named,
-    is_onnx_model,
-    model_inputs,
-    partitioned_program,
-    partitions,
-    present,
-)
+from hlosharding.cli.programs import GivenProgram, present
 from hlosharding.compiler import Partitioned
 from hlosharding.errors import ExecutionError
 from hlosharding.ir import Module, Shape
@@ -50,14 +41,14 @@ _BY_RUNTIME = (
 
 def execute(arguments: Namespace) -> None:
     """Run, save, show; raise ExecutionError where `--check` finds a difference."""
-    source = read_program(arguments.file)
-    if is_onnx_model(arguments, source):
+    program = GivenProgram.of(arguments)
+    if program.is_onnx:
         # JAX traces such a model, and takes its devices before.
-        choose_devices(arguments.platform, 1 if arguments.reference else devices_named(arguments, source))
-    module = annotated_program(arguments, source)
-    choose_devices(arguments.platform, 1 if arguments.reference else partitions(arguments, module))
+        choose_devices(arguments.platform, 1 if arguments.reference else program.num_devices_named)
+    module = program.module
+    choose_devices(arguments.platform, 1 if arguments.reference else program.num_devices)
     require(arguments.platform)
-    partitioned = partitioned_program(arguments, module)
+    partitioned = program.partitioned()
     parameters = [p for p in module.entry.parameters if p.name not in module.weights]
     given = (
         read_arrays(parameters, arguments.inputs) if arguments.inputs else random_arrays(parameters, arguments.random)
@@ -65,7 +56,7 @@ def execute(arguments: Namespace) -> None:
     outputs = _run(partitioned, given, reference=arguments.reference)
     shapes = module.entry.root.shape.leaves
     apart = _differences(partitioned, given, outputs, shapes, arguments.tolerance) if arguments.check else None
-    by_runtime = _from_onnx_runtime(arguments, source, module, given, outputs)
+    by_runtime = _from_onnx_runtime(program, given, outputs)
     if arguments.save:
         save_arrays(outputs, arguments.save)
     present(_outputs_view(partitioned, outputs, shapes, apart, by_runtime), arguments.emit)
@@ -74,21 +65,20 @@ def execute(arguments: Namespace) -> None:
         _judge(by_runtime, "ONNX Runtime's")
 
 
-def _from_onnx_runtime(
-    arguments: Namespace, source: Path | bytes, module: Module, given: Arrays, outputs: Arrays
-) -> list[Difference] | str | None:
+def _from_onnx_runtime(program: GivenProgram, given: Arrays, outputs: Arrays) -> list[Difference] | str | None:
     """How far the outputs are from ONNX Runtime's; why it gives none; None where it is not installed."""
-    if not (is_installed() and is_onnx_model(arguments, source)):
+    if not (is_installed() and program.is_onnx):
         return None
+    module, source, tolerance = program.module, program.source, program.arguments.tolerance
     names = [p.op_name for p in module.entry.parameters if p.name not in module.weights]
-    feeds = {**model_inputs(arguments, source), **dict(zip(names, given, strict=True))}
+    feeds = {**program.inputs, **dict(zip(names, given, strict=True))}
     try:
         with working("running by ONNX Runtime"):
             expected = outputs_by_onnx_runtime(source if isinstance(source, bytes) else str(source), feeds)
     except ExecutionError as error:
         return str(error)
     shapes = module.entry.root.shape.leaves
-    return [difference(a, b, s, arguments.tolerance) for a, b, s in zip(outputs, expected, shapes, strict=True)]
+    return [difference(a, b, s, tolerance) for a, b, s in zip(outputs, expected, shapes, strict=True)]
 
 
 def _run(partitioned: Partitioned, given: Arrays, *, reference: bool) -> Arrays:

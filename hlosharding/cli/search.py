@@ -14,7 +14,7 @@ from hlosharding.cli.files import write
 from hlosharding.cli.programs import load_program, named_machine, present
 from hlosharding.plans import PlanFile
 from hlosharding.report import pareto_svg, search_view
-from hlosharding.search import MICROBATCHES, ORDERS, SearchResult, search
+from hlosharding.search import MICROBATCHES, Plan, SearchResult, search
 
 
 def execute(arguments: Namespace) -> None:
@@ -27,7 +27,7 @@ def execute(arguments: Namespace) -> None:
         plans=arguments.plans,
         microbatches=arguments.microbatches or MICROBATCHES,
         schedules=arguments.schedules,
-        orders=ORDERS if arguments.orders == ["all"] else arguments.orders,
+        orders=Plan.ORDERS if arguments.orders == ["all"] else arguments.orders,
         strategies=arguments.strategy,
         replicas=arguments.replicas,
         context=arguments.context,

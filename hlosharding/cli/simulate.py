@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from argparse import Namespace
-from pathlib import Path
+from collections.abc import Callable
+from functools import partial
 
 from hlosharding.cli.files import read_program, working, write
 from hlosharding.cli.parser import build_parser
-from hlosharding.cli.programs import annotated_program, load_program, machine, partitioned_program, plan_of, present
+from hlosharding.cli.programs import GivenProgram, machine, present
+from hlosharding.cost import Machine
 from hlosharding.errors import HloShardingError
-from hlosharding.plans import PlanFile
 from hlosharding.report import schedule_view, simulation_view, timeline_svg
 from hlosharding.schedule import Schedule, parse_schedule, simulate
 from hlosharding.search import schedule_of
@@ -31,35 +32,38 @@ def execute(arguments: Namespace) -> None:
         _check_options(arguments)
         with working("simulating"):
             schedule = parse_schedule(content.decode("utf-8-sig", errors="replace"))
-        _simulate_schedule(arguments, schedule)
-    elif (plan := plan_of(arguments)).pipeline is not None or plan.batch:
-        _simulate_schedule(arguments, _planned(arguments, plan, source))
+        _simulate_schedule(arguments, schedule, partial(machine, arguments))
+        return
+    program = GivenProgram.of(arguments, source)
+    if program.plan.pipeline is not None or program.plan.batch:
+        _simulate_schedule(arguments, _planned(program), program.machine)
     else:
-        _simulate_program(arguments, source)
+        _simulate_program(program)
 
 
-def _simulate_program(arguments: Namespace, source: Path | bytes) -> None:
+def _simulate_program(program: GivenProgram) -> None:
+    arguments = program.arguments
     if arguments.plot:
         raise HloShardingError("--plot draws schedules, FILE is a program", remedy="take --trace, for Perfetto")
     if arguments.semantics != "overlap":
         raise HloShardingError("--semantics is of schedules, FILE is a program", remedy="leave it out")
-    partitioned = partitioned_program(arguments, annotated_program(arguments, source))
+    partitioned = program.partitioned()
     found = simulate(partitioned, partitioned.machine, combine=arguments.combine, runtime=arguments.runtime)
     present(simulation_view(found, most=arguments.most), arguments.emit)
     if arguments.trace:
         found.save_trace(arguments.trace)
 
 
-def _planned(arguments: Namespace, plan: PlanFile, source: Path | bytes) -> Schedule:
+def _planned(program: GivenProgram) -> Schedule:
     """The program cut as a plan with stages and microbatches says."""
-    module = load_program(arguments, source)
+    module = program.load()
     with working("cutting into stages"):
-        return schedule_of(plan, module)
+        return schedule_of(program.plan, module)
 
 
-def _simulate_schedule(arguments: Namespace, schedule: Schedule) -> None:
+def _simulate_schedule(arguments: Namespace, schedule: Schedule, machine_for: Callable[[int], Machine | None]) -> None:
     with working("simulating"):
-        target = machine(arguments, 1 + max(schedule.devices, default=0))
+        target = machine_for(1 + max(schedule.devices, default=0))
         found = simulate(schedule, target, semantics=arguments.semantics, runtime=arguments.runtime)
     present(schedule_view(found, most=arguments.most), arguments.emit)
     if arguments.trace:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from hlosharding.cli.explain import meant
-from hlosharding.cli.programs import annotated_program, machine, partition_options, partitions, plan_of, present
+from hlosharding.cli.programs import GivenProgram, present
 from hlosharding.errors import AnnotationError
 from hlosharding.report import suggestions_view
 from hlosharding.search import suggest
@@ -16,9 +16,10 @@ from hlosharding.search import suggest
 
 def execute(arguments: Namespace) -> None:
     """Print the best suggestions.  Raises AnnotationError where none was found."""
-    module = annotated_program(arguments)
+    program = GivenProgram.of(arguments)
+    module = program.module
     name = meant(module, arguments.name)[0].name
-    count = partitions(arguments, module)
+    count = program.num_devices
     found = suggest(
         module,
         name,
@@ -27,12 +28,12 @@ def execute(arguments: Namespace) -> None:
         to_outputs=arguments.to_outputs,
         to_parameters=arguments.to_parameters,
         num_partitions=count,
-        machine=machine(arguments, count),
-        options=partition_options(arguments),
+        machine=program.machine(count),
+        options=program.options,
     )
     if not found and arguments.emit != "json":
         goal = f"ends its conflict with %{arguments.conflict.removeprefix('%')}" if arguments.conflict else "does it"
         raise AnnotationError(f"no set of annotations near %{name} {goal}", remedy="give it a sharding of its own")
     present(suggestions_view(found), arguments.emit)
     if arguments.save_plan and found:
-        found[0].plan_file(plan_of(arguments)).write(arguments.save_plan)
+        found[0].plan_file(program.plan).write(arguments.save_plan)

@@ -2,7 +2,7 @@
 
 from hlosharding.compiler.alternatives import best_program
 from hlosharding.compiler.arrays import device_put
-from hlosharding.compiler.collective_explanation import CollectiveExplanation, meant_collectives
+from hlosharding.compiler.collective_explanation import CollectiveExplanation
 from hlosharding.compiler.explaining import Explanations, explain, is_line, made_at
 from hlosharding.compiler.jit import Jitted, jit
 from hlosharding.compiler.optimized import (
@@ -41,7 +41,6 @@ __all__ = [
     "is_line",
     "jit",
     "made_at",
-    "meant_collectives",
     "partition",
     "prices_of",
     "versions",

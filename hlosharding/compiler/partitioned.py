@@ -18,7 +18,7 @@ from hlosharding.compiler.collective_explanation import (
     explained_collective,
     meant_collectives,
 )
-from hlosharding.compiler.split_explanation import SplitExplanation, explained_split, splits_of
+from hlosharding.compiler.split_explanation import SplitExplanation, explained_split
 from hlosharding.cost import (
     CostReport,
     Machine,
@@ -44,7 +44,7 @@ from hlosharding.ir import (
     with_trip_counts,
 )
 from hlosharding.notebook import InNotebooks
-from hlosharding.partitioner import LocalProgram, PartitionOptions, ShardingOverride, SplitAlternatives
+from hlosharding.partitioner import LocalProgram, OpPlan, PartitionOptions, ShardingOverride, alternatives_of
 from hlosharding.propagation import Propagation, propagate
 from hlosharding.sharding import has_unconstrained_dims
 from hlosharding.spmd import Collective, collectives
@@ -124,7 +124,7 @@ class Partitioned(InNotebooks):
         """Why an op of the program that was given (by name) is split as it is, and what other splits would cost; or why
         one of `collectives` (itself, or its number) is there.
 
-        The program is partitioned once more for the answer.  Raises ModuleError for what is not in it.
+        Raises ModuleError for what is not in it.
         """
         return self._explain_op(what) if isinstance(what, str) else self.explain_collectives(what)[0]
 
@@ -135,33 +135,28 @@ class Partitioned(InNotebooks):
         """
         found, source = self.collectives, self._source
         numbers = list(dict.fromkeys(number for what in which for number in meant_collectives(found, what)))
-        names = [found[number].needed_by for number in numbers if source.find(found[number].needed_by) is not None]
-        splits: dict[str, SplitAlternatives | None] = {}
-        if priced and names and self._made_here.table is not None:
-            machine, options = self.machine, self._options
-            splits = splits_of(
-                source, self._made_here, names, machine=machine, options=options, annotated=self._annotated
-            )
+        names = [found[number].needed_by for number in numbers] if priced else []
+        splits = {name: alternatives_of(self.plans[name]) for name in names if name in self.plans}
         return [explained_collective(n, found[n], source, self.propagation, splits) for n in numbers]
 
-    @property
-    def _annotated(self) -> frozenset[str]:
-        return self.propagation.annotated if self.propagation is not None else frozenset()
-
     def _explain_op(self, name: str) -> SplitExplanation:
-        return explained_split(
-            self._source,
-            self._made_here,
-            name,
-            machine=self.machine,
-            options=self._options,
-            annotated=self._annotated,
-            cause=self.propagation.explain(name) if self.propagation is not None else None,
-        )
+        if self.was_partitioned:
+            raise PartitionError("nothing was chosen: the program was partitioned already", remedy="ask of its source")
+        cause = self.propagation.explain(name) if self.propagation is not None else None
+        return explained_split(self._source, self.plans, name, cause)
 
     @cached_property
+    def plans(self) -> Mapping[str, OpPlan]:
+        """By name, how each op was partitioned that there was a choice for: where its operands and its results lie, and
+        at what price.
+
+        What only copies what it reads, or goes on where its operands lie, has none.
+        """
+        return {inst.name: plan for inst, plan in self._made_here.plans.items()}
+
+    @property
     def _made_here(self) -> LocalProgram:
-        """The program with the table it was made by, which one that was read from disk lacks."""
+        """The program with what was chosen for it, which one that was read from disk lacks."""
         is_read = self.local.table is None and not self.was_partitioned
         if not is_read:
             return self.local
@@ -170,7 +165,7 @@ class Partitioned(InNotebooks):
             num_partitions=self.num_partitions,
             machine=self.machine,
             options=self._options,
-            annotated=self._annotated,
+            annotated=self.propagation.annotated if self.propagation is not None else frozenset(),
         )
 
     @property

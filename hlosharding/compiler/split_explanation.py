@@ -1,29 +1,16 @@
-"""Why an op is split as it is, and what other splits would cost: one more walk of the partitioner, watching that op.
+"""Why an op is split as it is, and what other splits would cost.
 
 Floor: compiler.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hlosharding.cost import Machine
-from hlosharding.errors import PartitionError
 from hlosharding.ir import Module
 from hlosharding.notebook import InNotebooks
-from hlosharding.partitioner import (
-    Decisions,
-    LocalProgram,
-    PartitionOptions,
-    Prices,
-    SplitAlternative,
-    SplitAlternatives,
-    alternatives_of,
-    has_manual_groups,
-    in_plain_forms,
-    partition_module,
-)
+from hlosharding.partitioner import OpPlan, SplitAlternative, SplitAlternatives, alternatives_of
 from hlosharding.printable import printable
 from hlosharding.propagation import Explanation
 from hlosharding.sharding import MeshInfo, spell_short
@@ -72,43 +59,9 @@ def told(one: SplitAlternative, mesh: MeshInfo | None) -> str:
 
 
 def explained_split(
-    source: Module,
-    local: LocalProgram,
-    name: str,
-    *,
-    machine: Machine,
-    options: PartitionOptions,
-    annotated: Collection[str],
-    cause: Explanation | None,
+    source: Module, plans: Mapping[str, OpPlan], name: str, cause: Explanation | None
 ) -> SplitExplanation:
-    """Partitions `source` once more, as `local` was, and prices the splits of the op of that name.
-
-    Raises ModuleError for a name that is not in the module, PartitionError for a program that XLA partitioned.
-    """
+    """Of the op of that name.  Raises ModuleError for a name that is not in the module."""
     inst = source.by_name(name)
-    splits = splits_of(source, local, [inst.name], machine=machine, options=options, annotated=annotated)
-    return SplitExplanation(inst.name, inst.opcode, cause, splits[inst.name], source.mesh)
-
-
-def splits_of(
-    source: Module,
-    local: LocalProgram,
-    names: Collection[str],
-    *,
-    machine: Machine,
-    options: PartitionOptions,
-    annotated: Collection[str],
-) -> dict[str, SplitAlternatives | None]:
-    """The splits of several ops, by name, found in one walk; None of an op that is not split by its dims."""
-    if local.table is None:
-        raise PartitionError("nothing was chosen: the program was partitioned already", remedy="ask of its source")
-    module, count = in_plain_forms(source), local.module.num_partitions
-    decisions = Decisions(
-        Prices(machine.with_devices(count), options.objective),
-        mesh=module.mesh.assignment if module.mesh is not None else None,
-        has_manual_groups=has_manual_groups(module),
-        annotated=frozenset(annotated),
-        watched=dict.fromkeys(names),
-    )
-    partition_module(module, local.table, decisions, num_partitions=count)
-    return {name: alternatives_of(asked) if asked is not None else None for name, asked in decisions.watched.items()}
+    plan = plans.get(inst.name)
+    return SplitExplanation(inst.name, inst.opcode, cause, plan and alternatives_of(plan), source.mesh)

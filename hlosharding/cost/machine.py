@@ -140,10 +140,17 @@ class Machine:
     """Tiles computed at once (a GPU's multiprocessors): a last, half-empty wave costs as much as a full one."""
     compute_efficiency: float = 1.0
     """Share of `peak_flops` that large products reach."""
+    sustained: float = 1.0
+    """Share of that rate at which products go on where a program does nothing else: they draw more power than the chip
+    may, kernels bound by memory less.  From a half of the time upwards they slow down, in proportion."""
     memory_efficiency: float = 1.0
     """Share of `memory_bandwidth` that streaming reaches."""
     attention_efficiency: float = 1.0
     """Share of the rate of large products that those of flash attention reach, forward."""
+    attention_backward: float = 0.65
+    """Share of that rate that those of its gradients reach.  Of cuDNN 9 on an H100, measured (`benchmarks.one_card`):
+    0.64 to 0.70 at 4,096 and 8,192 positions.  Gradients of queries are added up in f32, and before that go sums of the
+    result times its gradient."""
     cache_bytes: float = 0.0
     """So many bytes of an op's traffic go through a cache, at `cache_bandwidth`; presets have none."""
     cache_bandwidth: float = 0.0
@@ -454,7 +461,7 @@ _LEAST_FIGURE, LARGEST_FIGURE = 1e-30, 1e30
 _LONGEST_TORUS = 8
 _COUNTED = ("num_devices", "devices_per_node", "matrix_units", "wrap_multiple")
 _RATES = ("vector_flops", "memory_bandwidth", "memory_bytes")
-_SHARES = ("compute_efficiency", "memory_efficiency", "attention_efficiency")
+_SHARES = ("compute_efficiency", "sustained", "memory_efficiency", "attention_efficiency", "attention_backward")
 _MAY_BE_ZERO = (*_MOST, "cache_bytes", "cache_bandwidth", "host_bandwidth")
 
 

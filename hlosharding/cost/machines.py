@@ -128,7 +128,8 @@ def _ampere(name: str, num_devices: int, *, memory: float, bandwidth: float, chi
         collective_launch=29 * US,  # [F]
         matrix_tile=(128, 128, 32),
         matrix_units=108,  # [S]
-        attention_efficiency=0.85,  # FlashAttention-2: 225 of 312 at best [K]
+        attention_efficiency=1.0,  # FlashAttention-2: 225 of 312 forward at best, exponentials among that [K]
+        attention_backward=0.83,  # 196 of 312 at best, likewise [K]
         compute_efficiency=0.82,  # 257 of 312 on random numbers: power, not units, is the limit [K]
         memory_efficiency=0.85,
         chip=chip,
@@ -222,6 +223,7 @@ def _hopper(name: str, num_devices: int, *, memory: float, bandwidth: float, chi
         matrix_units=132,  # [S]
         # On an H100 [M]: products alone 690-735 of 990 for seconds, among other kernels, which leave power, 740-860.
         compute_efficiency=0.8,
+        sustained=0.89,
         memory_efficiency=0.9,  # 3.0 of 3.35e12 [M]
         chip=chip,
     )

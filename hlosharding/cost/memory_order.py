@@ -20,7 +20,8 @@ def freeing_first(
     computation: Computation,
     owned: Container[Instruction] = (),
 ) -> list[Instruction]:
-    """The order, but for ops that free as much as they make, at once or by the op behind them: these run when they can.
+    """The order, but for ops that free as much as they make, at once or with the op behind them: these run when they
+    can, and scalars before all else, which take no room and may be all that such an op lacks.
 
     `names`: opcodes that make no value of their own; `hidden`: ops that are fused into their readers; `owned`: inputs,
     or their elements, whose room is free behind their last readers.
@@ -53,13 +54,23 @@ class _Eager:
 
     def order(self) -> list[Instruction]:
         """All of them, operands before their readers."""
-        for op in sorted(self.given, key=lambda op: op.opcode not in _NEVER_FREED):
+        first = self._first()
+        for op in sorted(self.given, key=lambda op: op not in first):
             waiting = [op]
             while waiting:
                 ran = waiting.pop()
                 if ran not in self.done:
                     waiting += self._run(ran)
         return list(self.done)
+
+    def _first(self) -> set[Instruction]:
+        """What takes no room of its own: inputs, constants, and scalars that are made of these alone."""
+        found = set[Instruction]()
+        for op in self.given:
+            is_scalar = op.shape.is_array and op.shape.size == 1
+            if op.opcode in _NEVER_FREED or (is_scalar and found.issuperset(op.operands)):
+                found.add(op)
+        return found
 
     def _run(self, op: Instruction) -> list[Instruction]:
         """What had better follow at once, in reverse."""
@@ -83,18 +94,26 @@ class _Eager:
         return ()
 
     def _frees(self, op: Instruction) -> bool:
+        """At once, or with the op behind it, which needs what it makes?"""
         if self._is_name(op):
             return True
-        freed = sum(value.shape.byte_size for value in self.reads[op] if self.readers.get(value) == {op})
-        return freed > 0 and freed >= min(op.shape.byte_size, self._behind(op))
+        freed, made, behind = self._freed(op), op.shape.byte_size, self._behind(op)
+        if behind is None:
+            return 0 < freed >= made
+        stays, more = behind.shape.byte_size, self._freed(behind) - made
+        return 0 < freed >= min(made, stays) or freed + more >= made + stays
 
-    def _behind(self, op: Instruction) -> int:
-        """Bytes of what becomes of an op's result, where one op, which could run then, reads it."""
+    def _freed(self, op: Instruction) -> int:
+        """Bytes that nobody else will read."""
+        return sum(value.shape.byte_size for value in self.reads[op] if self.readers.get(value) == {op})
+
+    def _behind(self, op: Instruction) -> Instruction | None:
+        """The one op, if it is one and could run then, that reads an op's result."""
         while len(op.users) == 1 and self.missing.get(op.users[0]) == 1 and not op.users[0].is_root:
             [op] = op.users
             if not self._is_name(op):
-                return op.shape.byte_size
-        return op.shape.byte_size
+                return op
+        return None
 
     def _is_name(self, op: Instruction) -> bool:
         return op.opcode in self.names or op in self.hidden

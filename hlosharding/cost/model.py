@@ -213,6 +213,7 @@ def rows_alone(module: Module, machine: Machine) -> list[Priced]:
 def _filled(table: _Table, runs: Mapping[Computation, Runs]) -> _Table:
     for computation, how_often in runs.items():
         table.add(computation, how_often)
+    table.slow_down()
     return table
 
 
@@ -225,6 +226,10 @@ class _Table:
         is_eager = machine.runtime == "eager"
         self.kernels = EagerKernels(module) if is_eager else Kernels(module, joins=machine.platform != "cpu")
         self.rows: list[Priced] = []
+        self.products: dict[int, float] = {}
+        """By number of a row that a product is, the seconds of it that the matrix unit bounds."""
+        self.matrix_s = 0.0
+        """Those, and of attention."""
         self.collectives: list[Collective] = []
         self.combined: list[tuple[Collective, ...]] = []
         self.flops = self.transcendentals = self.traffic = self.comm_bytes = 0.0
@@ -264,6 +269,10 @@ class _Table:
             running = local_time(work, moved, self.machine, others) - self.machine.launch
             seconds, bound = launch + running, _bound_of_kernel(launch, running, moved, self.machine)
             self.num_kernels += count * kernel.starts
+            if work.matrix is not None and bound == "flops_s":
+                self.matrix_s += running * count
+                if not work.transcendentals:
+                    self.products[len(self.rows)] = running * count
         self.flops += work.flops * count
         self.transcendentals += work.transcendentals * count
         self.traffic += moved * count
@@ -303,6 +312,15 @@ class _Table:
                 self.rows[places[op]] = row._replace(time_s=rate * one.nbytes * row.executions)
             self.num_kernels -= sum(self.rows[places[op]].executions for op in group[1:])
             self.combined.append(members)
+
+    def slow_down(self) -> None:
+        """Products that fill a program, to what the chip's power sustains; attention was measured so."""
+        share = self.matrix_s / self.compute_s if self.products else 0.0
+        rate = 1 - (1 - self.machine.sustained) * max(0.0, 2 * share - 1)
+        for number, seconds in self.products.items():
+            row, more = self.rows[number], seconds / rate - seconds
+            self.rows[number] = row._replace(time_s=row.time_s + more)
+            self.compute_s += more
 
     def report(self, peak: int, peak_at: str, on_host: int, guessed: tuple[GuessedLoop, ...]) -> CostReport:
         dispatch_s = self.num_kernels * self.machine.dispatch_seconds
@@ -355,10 +373,10 @@ def local_time(work: OpCost, nbytes: float, machine: Machine, inside: float = 0.
     """Seconds of a local op's kernel, which moves `nbytes` and does so many operations beside the op's own `inside`."""
     if work.matrix is None:
         return op_time(arithmetic(work) + inside, nbytes, work.dtype, machine, matrix=False)
-    efficiency = matrix_efficiency(work.matrix, machine) * work.reach
-    if work.transcendentals:  # products with exponentials between are attention, which those are not hidden behind
-        efficiency *= machine.attention_efficiency
-    between = 10 * work.transcendentals / machine.vector_flops
+    efficiency = matrix_efficiency(work.matrix, machine)
+    if work.transcendentals:  # products with exponentials between are attention
+        efficiency *= machine.attention_efficiency * (machine.attention_backward if work.is_backward else 1)
+    between = 10 * work.transcendentals / machine.vector_flops  # which the products do not hide
     return op_time(work.flops / efficiency, nbytes, work.dtype, machine) + between
 
 

@@ -60,8 +60,8 @@ class OpCost(NamedTuple):
     """Of a matrix product: batches, rows, columns, depth; it runs on the matrix unit."""
     dtype: str = "f32"
     """Element type that decides the rate."""
-    reach: float = 1.0
-    """Share of the rate of a plain product that the kernel reaches on the matrix unit."""
+    is_backward: bool = False
+    """Is it flash attention's gradients?"""
 
 
 NOTHING = OpCost(0.0, 0.0, 0.0)
@@ -403,13 +403,7 @@ def flash_attention(
     """
     scores = prod(products[:3]) * seen
     flops = (5 if is_backward else 2) * 2.0 * scores * products[3]
-    return OpCost(flops, scores, nbytes, products, dtype, _BACKWARD_REACH if is_backward else 1.0)
-
-
-_BACKWARD_REACH = 0.65
-"""Of cuDNN 9 on an H100, measured (`benchmarks.one_card`): 0.64 to 0.70 at 4,096 and 8,192 positions.  Gradients of
-queries are added up in f32, and before that go sums of the result times its gradient.
-"""
+    return OpCost(flops, scores, nbytes, products, dtype, is_backward)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -19,16 +19,16 @@ from hlosharding.frontends.jax import (
     trace,
     with_sharding,
 )
-from hlosharding.frontends.loading import load, named_format
-from hlosharding.frontends.onnx import OnnxShardings, is_onnx, read_onnx_shardings, write_onnx_shardings
-from hlosharding.frontends.prepare import prepare
+from hlosharding.frontends.loading import READERS, ProgramReader, load, named_format
+from hlosharding.frontends.prepare import prepare, prepared
 from hlosharding.frontends.shardy import to_sdy_text
 
 __all__ = [
     "MARKS",
+    "READERS",
     "CustomPartitioning",
-    "OnnxShardings",
     "PerDevice",
+    "ProgramReader",
     "TraceableFunction",
     "TracedCall",
     "annotate",
@@ -36,16 +36,14 @@ __all__ = [
     "constrain",
     "divides",
     "first_tracer",
-    "is_onnx",
     "load",
     "mesh_context",
     "named_format",
     "prepare",
-    "read_onnx_shardings",
+    "prepared",
     "said_by_jax",
     "shard_alike",
     "to_sdy_text",
     "trace",
     "with_sharding",
-    "write_onnx_shardings",
 ]

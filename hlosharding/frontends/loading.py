@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,23 +16,23 @@ from hlosharding.collector import collector_waits
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import LoadError, ModuleError
 from hlosharding.frontends.hlo import MLIR_BYTECODE, from_hlo_proto, from_hlo_text, from_lowering, from_stablehlo
-from hlosharding.frontends.onnx import from_onnx, is_onnx
 from hlosharding.frontends.prepare import prepare as prepare_module
 from hlosharding.frontends.prepare import prepared
 from hlosharding.frontends.shardy import has_shardy_marks
 from hlosharding.ir import Edit, Module, verify
 from hlosharding.printable import is_writable
+from hlosharding.registry import Registry
 from hlosharding.sharding import MOST_DEVICES
 from hlosharding.whole_files import read_whole
 
-Format = Literal["hlo", "hlo-proto", "stablehlo", "onnx"]
+ProgramFormat = Literal["hlo", "hlo-proto", "stablehlo", "onnx"]
 _NO_FILE = "a string without a newline is taken as a path: give program text with its line breaks"
 _SKIPPED = re.compile(r"(?:\s|//[^\n]*)*+")
 """Empty lines and comments at the top of a text."""
 _MLIR_STARTS = ("module", "func.func", "sdy.mesh", "!", "#", '"')
 """MLIR text begins with a module, a function or a mesh; with aliases of types, locations or attributes; or with an op
 in quotes."""
-_SUFFIXES: dict[str, Format] = {
+_SUFFIXES: dict[str, ProgramFormat] = {
     ".hlo": "hlo",
     ".txt": "hlo",
     ".pb": "hlo-proto",
@@ -42,12 +43,25 @@ _SUFFIXES: dict[str, Format] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class ProgramReader:
+    """How a room of its own tells and reads a format that is no HLO."""
+
+    is_one: Callable[[Any], bool]
+    read: Callable[..., Module]
+    """Called with what `load` is: the content, `inputs`, `path`, `prepare` and `configuration`."""
+
+
+READERS: Registry[str, ProgramReader] = Registry("the readers of other formats", plugins=("hlosharding.onnx",))
+"""By format."""
+
+
 @deep_stack
 @collector_waits
 def load(
     source: Any,
     *,
-    format: Format | None = None,
+    format: ProgramFormat | None = None,
     prepare: bool | None = None,
     inputs: Mapping[str, Any] | None = None,
     configuration: str | None = None,
@@ -72,17 +86,18 @@ def load(
     >>> load("HloModule m\\nENTRY e {\\n  ROOT x = f32[4] parameter(0)\\n}")
     Module(m, 1 instructions, 1 partitions)
     """
-    if format is not None and format not in get_args(Format):
-        raise LoadError(f"unknown format {format!r}", remedy=f"use one of {', '.join(get_args(Format))}")
+    if format is not None and format not in get_args(ProgramFormat):
+        raise LoadError(f"unknown format {format!r}", remedy=f"use one of {', '.join(get_args(ProgramFormat))}")
     content, origin = source, None
     if isinstance(source, os.PathLike) or (isinstance(source, str) and "\n" not in source):
         origin = Path(source)
         format = format or named_format(origin)
         content = read_whole(origin, remedy=_NO_FILE)
     try:
-        if format == "onnx" or (format is None and is_onnx(content)):
+        reader = _reader(content, format)
+        if reader is not None:
             is_prepared = prepare is not False
-            return from_onnx(content, inputs, path=origin, prepare=is_prepared, configuration=configuration)
+            return reader.read(content, inputs, path=origin, prepare=is_prepared, configuration=configuration)
         if inputs or configuration:
             said = f"inputs ({', '.join(inputs)})" if inputs else f"a configuration ({configuration})"
             raise LoadError(f"{said} for what is no ONNX model", remedy="leave them out: the program says all sizes")
@@ -100,13 +115,20 @@ def load(
     return prepare_module(module) if module is source else prepared(Edit(module))
 
 
+def _reader(content: Any, format: ProgramFormat | None) -> ProgramReader | None:
+    """None for HLO, in whatever form."""
+    if format is not None:
+        return READERS.get(format)
+    return next((reader for reader in READERS.values() if reader.is_one(content)), None)
+
+
 def _check_devices(module: Module) -> None:
     count = module.num_partitions * module.num_replicas
     if count > MOST_DEVICES:
         raise LoadError(f"the program is for {count} devices", remedy=f"{MOST_DEVICES} are the most there can be")
 
 
-def named_format(path: Path) -> Format | None:
+def named_format(path: Path) -> ProgramFormat | None:
     """What a file's name says of its format.
 
     >>> named_format(Path("model.ONNX")), named_format(Path("model.bin"))
@@ -115,7 +137,7 @@ def named_format(path: Path) -> Format | None:
     return _SUFFIXES.get(path.suffix.lower())
 
 
-def _parse(content: Any, format: Format | None) -> tuple[Module, bool]:
+def _parse(content: Any, format: ProgramFormat | None) -> tuple[Module, bool]:
     """The module, and whether it is one to be prepared by default."""
     if hasattr(content, "compiler_ir") and hasattr(content, "as_text"):
         return _from_lowered(content), True
@@ -151,7 +173,7 @@ def _from_hlo(module: Module) -> tuple[Module, bool]:
     return (from_lowering(module), True) if has_shardy_marks(module) else (module, False)
 
 
-def _guess(content: str | bytes) -> Format:
+def _guess(content: str | bytes) -> ProgramFormat:
     if isinstance(content, bytes):
         if content.startswith(MLIR_BYTECODE):
             return "stablehlo"

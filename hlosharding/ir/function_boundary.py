@@ -61,11 +61,6 @@ class FunctionBoundary(Protocol):
         """Per output who knows its maker's words for a sharding that it may get; () where nobody does."""
         ...
 
-    @property
-    def num_positional(self) -> int | None:
-        """How many positional arguments the function was called with."""
-        ...
-
     def flatten(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         """Arguments of a call as values per entry parameter.  Raises TypeError where the structure differs."""
         ...

@@ -1,9 +1,9 @@
 """The mesh dialect's propagation over axes: a second policy on the same rules, for clusters of unknown size too."""
 
-from hlosharding.mesh_propagation.loops import describe_loops, iterator_kind
+from hlosharding.mesh_propagation.loops import describe_loops
 from hlosharding.mesh_propagation.mesh_text import Stage
 from hlosharding.mesh_propagation.notes import AxisAnnotation
-from hlosharding.mesh_propagation.offers import Conflict, Offer
+from hlosharding.mesh_propagation.offers import Conflict
 from hlosharding.mesh_propagation.outcome import AxisPropagation, LoopOption
 from hlosharding.mesh_propagation.propagate import propagate_axes
 
@@ -12,9 +12,7 @@ __all__ = [
     "AxisPropagation",
     "Conflict",
     "LoopOption",
-    "Offer",
     "Stage",
     "describe_loops",
-    "iterator_kind",
     "propagate_axes",
 ]

@@ -18,7 +18,8 @@ from hlosharding.mesh_propagation.loops import Option
 from hlosharding.mesh_propagation.notes import OUTPUT, USER, AxisAnnotation, Note, Notes, Place
 from hlosharding.mesh_propagation.offers import Offer
 from hlosharding.mesh_propagation.options import Inference
-from hlosharding.sharding import AxisSharding, Cluster
+from hlosharding.notations import AxisSharding
+from hlosharding.sharding import Cluster
 
 
 def read_notes(module: Module, program: LoopProgram, cluster: Cluster, given: Any) -> Notes:

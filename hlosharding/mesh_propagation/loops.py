@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 from hlosharding.ir import Instruction
 from hlosharding.mesh_propagation.loop_program import LoopOp
+from hlosharding.notations import AxisSharding
 from hlosharding.rules import Dims, Factor, Halo, Reduce, Signature, Whole, signature_of
-from hlosharding.sharding import Axes, AxisSharding
+from hlosharding.sharding import Axes
 
 _PARTIAL = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "product", "and": "and", "or": "or"} | {
     "xor": "xor"

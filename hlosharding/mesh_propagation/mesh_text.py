@@ -15,7 +15,8 @@ from hlosharding.errors import ShardingError
 from hlosharding.ir import CONTROL_FLOW, Module, Shape
 from hlosharding.mesh_propagation.loop_program import LoopOp, LoopValue, read_program
 from hlosharding.mesh_propagation.notes import OUTPUT, AxisAnnotation
-from hlosharding.sharding import Axes, Axis, AxisSharding, Cluster
+from hlosharding.notations import AxisSharding
+from hlosharding.sharding import Axes, Axis, Cluster
 
 Stage = Literal["annotated", "materialized"]
 _ELEMENTS = {"pred": "i1", "token": "!stablehlo.token", "c64": "complex<f32>", "c128": "complex<f64>"}

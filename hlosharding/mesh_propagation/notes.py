@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from hlosharding.mesh_propagation.loop_program import LoopOp, LoopProgram, LoopValue
-from hlosharding.sharding import AxisSharding
+from hlosharding.notations import AxisSharding
 
 OUTPUT = "output"
 """The user of what the program returns."""

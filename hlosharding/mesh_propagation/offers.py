@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from hlosharding.mesh_propagation.loop_program import LoopOp
 from hlosharding.mesh_propagation.notes import USER, Note, Notes
-from hlosharding.sharding import Axes, AxisSharding
+from hlosharding.notations import AxisSharding
+from hlosharding.sharding import Axes
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ from hlosharding.mesh_propagation.mesh_text import Stage, mesh_text
 from hlosharding.mesh_propagation.notes import AxisAnnotation
 from hlosharding.mesh_propagation.offers import Conflict
 from hlosharding.mesh_propagation.tiled_module import tiled_module
+from hlosharding.notations import AxisSharding
 from hlosharding.notebook import InNotebooks
-from hlosharding.sharding import AxisSharding, Cluster, HloSharding
+from hlosharding.sharding import Cluster, HloSharding
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from hlosharding.mesh_propagation.notes import AxisAnnotation, Note, Notes
 from hlosharding.mesh_propagation.offers import Conflict, Offer
 from hlosharding.mesh_propagation.options import infer
 from hlosharding.mesh_propagation.outcome import AxisPropagation, LoopOption
-from hlosharding.sharding import AxisSharding, Cluster
+from hlosharding.notations import AxisSharding
+from hlosharding.sharding import Cluster
 
 Given = Mapping[str, Any] | Iterable[AxisAnnotation]
 

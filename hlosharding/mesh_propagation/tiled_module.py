@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from hlosharding.ir import CONTROL_FLOW, Instruction, Module, rewrite
 from hlosharding.mesh_propagation.notes import OUTPUT, AxisAnnotation
-from hlosharding.sharding import AxisSharding, Cluster, HloSharding
+from hlosharding.notations import AxisSharding
+from hlosharding.sharding import Cluster, HloSharding
 
 _COPY = "copy"
 _TUPLE = frozenset({"tuple"})

@@ -1,5 +1,6 @@
 """From a global module with shardings to a local one with explicit collectives."""
 
+from hlosharding.partitioner.choice import OpPlan
 from hlosharding.partitioner.decisions import Decisions
 from hlosharding.partitioner.factors import SplitAlternative, SplitAlternatives, alternatives_of
 from hlosharding.partitioner.global_choice import improved_table
@@ -19,6 +20,7 @@ __all__ = [
     "Folded",
     "LayersDiffer",
     "LocalProgram",
+    "OpPlan",
     "PartitionOptions",
     "Prices",
     "ShardingOverride",

@@ -1,17 +1,57 @@
-"""The outcome of choosing: how one op is split, or how the elements it moves are transferred.
+"""The outcome of choosing, before anything is written: how one op is split, or how the elements it moves travel.
 
 Floor: partitioner.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any
 
 from hlosharding.ir import Shape
 from hlosharding.partitioner.prices import Cost
 from hlosharding.reshard import Transfer
 from hlosharding.rules import Signature
 from hlosharding.sharding import HloSharding
+
+
+class OpPlan(ABC):
+    """How one op is partitioned: where its operands must lie, how its results come out, and at what price.
+
+    >>> import hlosharding as hs
+    >>> text = '''HloModule m, num_partitions=2
+    ... ENTRY e {
+    ...   x = f32[4,8] parameter(0), sharding={devices=[1,2]<=[2]}
+    ...   y = f32[8,4] parameter(1), sharding={devices=[2,1]<=[2]}
+    ...   ROOT z = f32[4,4] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}, sharding={replicated}
+    ... }'''
+    >>> plan = hs.partition(hs.load(text)).plans["z"]
+    >>> [str(s) for s in plan.operands]
+    ['{devices=[1,2]<=[2]}', '{devices=[2,1]<=[2]}']
+    """
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def operands(self) -> tuple[HloSharding, ...]:
+        """The sharding that each operand is brought into."""
+
+    @property
+    @abstractmethod
+    def results(self) -> tuple[HloSharding, ...]:
+        """Per result leaf the sharding it comes out in, before it is brought to where it is wanted."""
+
+    @property
+    @abstractmethod
+    def price(self) -> float:
+        """Seconds, as plans of one op are compared: of moving operands and results, and of computing."""
+
+    @property
+    def question(self) -> Any:
+        """What was to be chosen of an op that is split by its dims (`factors.SplitQuestion`); None of any other."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +79,7 @@ class FactorChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class Lowering:
+class Lowering(OpPlan):
     """A choice with all that follows from it alone, so that equal ops only fill in their operands."""
 
     choice: FactorChoice
@@ -53,10 +93,40 @@ class Lowering:
     """Per result leaf the dims along which all elements are the same."""
     is_op_itself: bool
     """Is the local op, besides, the op itself, its result one array, and nothing to be reduced?"""
+    question: Any = field(repr=False)  # pyright: ignore[reportIncompatibleMethodOverride]
+
+    @property
+    def operands(self) -> tuple[HloSharding, ...]:
+        return self.choice.operands
+
+    @property
+    def results(self) -> tuple[HloSharding, ...]:
+        return self.choice.results
+
+    @property
+    def price(self) -> float:
+        return self.choice.seconds
 
 
 @dataclass(frozen=True, slots=True)
-class MovementPlan:
+class ReshapePlan(OpPlan):
+    """How a reshape is done: on tiles, or, where these do not hold the same elements, with elements moved between."""
+
+    source: HloSharding
+    target: HloSharding
+    price: float  # pyright: ignore[reportIncompatibleMethodOverride]
+
+    @property
+    def operands(self) -> tuple[HloSharding, ...]:
+        return (self.source,)
+
+    @property
+    def results(self) -> tuple[HloSharding, ...]:
+        return (self.target,)
+
+
+@dataclass(frozen=True, slots=True)
+class MovementPlan(OpPlan):
     """How an op that only moves elements is done: operands in `sources` become the result in `target`."""
 
     sources: tuple[HloSharding, ...]
@@ -64,3 +134,15 @@ class MovementPlan:
     transfer: Transfer
     cost: Cost
     """All of it: operands into place, the transfer, the result from `target` to what is wanted."""
+
+    @property
+    def operands(self) -> tuple[HloSharding, ...]:
+        return self.sources
+
+    @property
+    def results(self) -> tuple[HloSharding, ...]:
+        return (self.target,)
+
+    @property
+    def price(self) -> float:
+        return self.cost.seconds

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hlosharding.ir import Instruction
+from hlosharding.partitioner.choice import OpPlan
 from hlosharding.partitioner.decisions import Decisions
 from hlosharding.partitioner.iteration_space import as_compared
 from hlosharding.partitioner.prices import Cost, Prices
@@ -36,6 +37,8 @@ class Context:
     """The walk's step: control flow takes the computations that it calls through it."""
     values: dict[Instruction, AnyValue | DeferredReduction] = field(default_factory=dict)
     """What each global instruction became."""
+    plans: dict[Instruction, OpPlan] = field(default_factory=dict)
+    """How those were partitioned that there was a choice for, of all computations."""
     paid: dict[Instruction, Cost] = field(default_factory=dict)
     """What moving elements cost, by the instruction that moves them."""
     manual_groups: ManualGroups | None = None
@@ -58,6 +61,7 @@ class Context:
                 root.decisions.inside(groups),
                 root.lower,
                 root.values,
+                root.plans,
                 manual_groups=groups,
                 outside=root,
             )
@@ -65,7 +69,7 @@ class Context:
 
     def computation(self, emitter: Emitter, *, may_defer: frozenset[Instruction] = frozenset()) -> Context:
         """The context of another computation of the same module."""
-        return Context(emitter, self.shardings, self.decisions, self.lower, may_defer=may_defer)
+        return Context(emitter, self.shardings, self.decisions, self.lower, plans=self.plans, may_defer=may_defer)
 
     @property
     def prices(self) -> Prices:

@@ -11,10 +11,10 @@ from typing import Any
 
 from hlosharding.cost import Machine
 from hlosharding.ir import ElementReaders, Instruction, Shape
-from hlosharding.partitioner.choice import Lowering, MovementPlan
+from hlosharding.partitioner.choice import Lowering, MovementPlan, ReshapePlan
 from hlosharding.partitioner.prices import Prices
 from hlosharding.partitioner.value import Form
-from hlosharding.sharding import HloSharding, TileAssignment
+from hlosharding.sharding import TileAssignment
 from hlosharding.spmd import ManualGroups
 
 
@@ -39,7 +39,7 @@ class Decisions:
     lowerings: dict[Any, Lowering] = field(default_factory=dict)
     option_prices: dict[Any, Any] = field(default_factory=dict)
     """Of ops by how some of their values may lie (`prices_of_options`)."""
-    reshapes: dict[Any, tuple[HloSharding, HloSharding]] = field(default_factory=dict)
+    reshapes: dict[Any, ReshapePlan] = field(default_factory=dict)
     moves: dict[Any, MovementPlan | None] = field(default_factory=dict)
     loop_forms: dict[Instruction, tuple[Form, ...]] = field(default_factory=dict)
     """The forms of a loop's carry, where they were found once already (the loop around it is tried more than once)."""
@@ -51,8 +51,6 @@ class Decisions:
     """By a sharding's spelling (`uid`): the shape of a tile of an array of some shape."""
     readers: ElementReaders = field(default_factory=ElementReaders)
     """Who reads the elements of the program's tuples."""
-    watched: dict[str, Any] = field(default_factory=dict)
-    """By name, ops of which somebody asks how else they could be split; `lowering_of` says what was to be chosen."""
     by_group_size: dict[int, Decisions] = field(default_factory=dict)
     """Choices made inside manual regions, by the number of devices in a group."""
 
@@ -84,7 +82,6 @@ class Decisions:
                 by_group_size=self.by_group_size,
                 local_shapes=self.local_shapes,
                 readers=self.readers,
-                watched=self.watched,
             )
         return self.by_group_size[groups.size]
 

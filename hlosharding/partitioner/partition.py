@@ -5,12 +5,14 @@ Floor: partitioner.  One walk in program order, then the passes of `passes/`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hlosharding.collector import collector_waits
 from hlosharding.errors import PartitionError
 from hlosharding.ir import COLLECTIVES, Builder, Instruction, Module, run_passes
+from hlosharding.partitioner.choice import OpPlan
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.control_flow import enter_parameter, forms_of
 from hlosharding.partitioner.decisions import Decisions
@@ -39,6 +41,8 @@ class LocalProgram:
     """Values with another sharding than `module.shardings` gave them, in program order."""
     table: ShardingTable | None = None
     """The shardings that the walk followed."""
+    plans: Mapping[Instruction, OpPlan] = field(default_factory=dict[Instruction, OpPlan])
+    """How the ops of the program were partitioned, in which it is in plain forms; of what there was a choice for."""
 
 
 @collector_waits
@@ -93,6 +97,7 @@ def _walk(module: Module, whole: Module, table: ShardingTable, decisions: Decisi
         if inst.id in table.copies and isinstance(value := context.values[inst], Value):
             value.copy = table.copies[inst.id]
     written.entry.root(_finish_root(context, module.entry.root, written.boundary))
+    written.plans = context.plans
     return written
 
 
@@ -123,7 +128,7 @@ def _finished(
     passes = per_device_passes(program, decisions.prices, has_manual_groups=decisions.has_manual_groups)
     run_passes(local, passes, dump=dump)
     overrides = sharding_overrides(module, dict(table.shardings), program.undecided, table.reasons)
-    return LocalProgram(local, [*program.warnings, *undone], overrides, table)
+    return LocalProgram(local, [*program.warnings, *undone], overrides, table, written.plans)
 
 
 def _sharding_of(inst: Instruction, leaves: tuple[HloSharding, ...]) -> HloSharding:

@@ -7,7 +7,7 @@ from hlosharding.plans.export import ExportedPlan, export_plan
 from hlosharding.plans.golden import Golden, golden_path
 from hlosharding.plans.plan_file import PlanFile
 from hlosharding.plans.plan_reader import PipelineSteps
-from hlosharding.plans.replicated import ReplicatedValue, is_held, replicated_values
+from hlosharding.plans.replicated import is_held, replicated_values
 from hlosharding.plans.side import is_per_device
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "Golden",
     "PipelineSteps",
     "PlanFile",
-    "ReplicatedValue",
     "ShardingChange",
     "Verdict",
     "check_plan",

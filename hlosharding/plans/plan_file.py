@@ -116,12 +116,12 @@ class PlanFile:
     def apply(self, module: Module) -> Module:
         """The program with the plan's annotations and mesh.
 
-        Raises AnnotationError, ModuleError; PlanError for a strategy or a batch, which `hlosharding.search.applied`
+        Raises AnnotationError, ModuleError; PlanError for a strategy or a batch, which `hs.apply_plan`
         knows.
         """
         if self.strategy or self.batch:
             what = "the plan has a strategy, or a batch, which say more than its annotations"
-            raise PlanError(what, remedy="take hlosharding.search.applied(plan, module)")
+            raise PlanError(what, remedy="take hs.apply_plan(plan, module)")
         if not self.annotations and self.mesh is None:
             return module
         made = annotate(module, dict(self.annotations), mesh=self.mesh)

@@ -3,7 +3,7 @@
 from hlosharding.propagation.explain import ChainLink, Explanation, LostOffer, origin
 from hlosharding.propagation.handlers import BACKWARD, FORWARD
 from hlosharding.propagation.propagate import Propagation, propagate
-from hlosharding.propagation.provenance import Change, Trail
+from hlosharding.propagation.provenance import Change
 
 __all__ = [
     "BACKWARD",
@@ -13,7 +13,6 @@ __all__ = [
     "Explanation",
     "LostOffer",
     "Propagation",
-    "Trail",
     "origin",
     "propagate",
 ]

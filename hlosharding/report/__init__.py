@@ -17,7 +17,6 @@ from hlosharding.report.explanations import (
     split_view,
 )
 from hlosharding.report.exports import exported_view
-from hlosharding.report.figures import as_bytes, as_count, as_seconds
 from hlosharding.report.json import Record
 from hlosharding.report.model import (
     Column,
@@ -27,7 +26,6 @@ from hlosharding.report.model import (
     Kind,
     Label,
     Lines,
-    Picture,
     Row,
     Shown,
     Table,
@@ -37,17 +35,18 @@ from hlosharding.report.model import (
     Within,
 )
 from hlosharding.report.pareto import pareto, pareto_svg
-from hlosharding.report.plans import axes_view, reshard_view
+from hlosharding.report.plans import reshard_view
 from hlosharding.report.programs import module_view, overrides_view, partitioned_view, simulation_view, warnings_view
 from hlosharding.report.rankings import calibration_view, ranking_view
-from hlosharding.report.searches import improved_view, search_view
+from hlosharding.report.searches import search_view
 from hlosharding.report.sections import Report, program_svg, report
-from hlosharding.report.shardings import activations_view, parameters_view, propagation_view, sharding_view
+from hlosharding.report.shardings import parameters_view, propagation_view, sharding_view
 from hlosharding.report.terminal import show, to_text
 from hlosharding.report.timelines import schedule_view, timeline_svg, timeline_text
-from hlosharding.report.views import to_html, to_record
+from hlosharding.report.views import VIEWS, to_html, to_record
 
 __all__ = [
+    "VIEWS",
     "Column",
     "Drawing",
     "Facts",
@@ -55,7 +54,6 @@ __all__ = [
     "Kind",
     "Label",
     "Lines",
-    "Picture",
     "Record",
     "Report",
     "Row",
@@ -65,12 +63,7 @@ __all__ = [
     "Tree",
     "View",
     "Within",
-    "activations_view",
     "answers_view",
-    "as_bytes",
-    "as_count",
-    "as_seconds",
-    "axes_view",
     "calibration_view",
     "collective_explanations_view",
     "collectives_view",
@@ -83,7 +76,6 @@ __all__ = [
     "executable_view",
     "explanations_view",
     "exported_view",
-    "improved_view",
     "module_view",
     "overrides_view",
     "parameters_view",

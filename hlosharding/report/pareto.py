@@ -39,6 +39,12 @@ def pareto_svg(result: SearchResult) -> str:
     pointed at.
 
     Both axes are logarithmic.  What is red, and right of the red line, no device holds.
+
+    >>> import jax.numpy as jnp, hlosharding as hs
+    >>> module = hs.trace(lambda w, x: jnp.tanh(x @ w))(jnp.ones((4, 4)), jnp.ones((8, 4)))
+    >>> found = hs.search(module, batch=["x"], machine=hs.machines.h100(2), microbatches=(1,))
+    >>> pareto_svg(found).startswith("<svg ")
+    True
     """
     table = [priced for priced in result.table if priced.time_s > 0 and priced.peak_memory_bytes > 0]
     if not table:

@@ -1,11 +1,10 @@
-"""Plans between two shardings of an array, and propagation over axes of unknown size.
+"""Plans between two shardings of an array.
 
 Floor: report.
 """
 
 from __future__ import annotations
 
-from hlosharding.mesh_propagation import AxisPropagation
 from hlosharding.report.model import Drawing, Facts, Text, View
 from hlosharding.reshard import ReshardPlan
 
@@ -38,28 +37,3 @@ def reshard_view(plan: ReshardPlan, *, drawn: bool = True) -> View:
     dims = plan.shape.dims
     drawings = (Drawing(plan.source, dims, "from"), Drawing(plan.target, dims, "to")) if drawn else ()
     return View((facts, Text(plan), *drawings), schema="hlosharding.reshard/1")
-
-
-def axes_view(found: AxisPropagation) -> View:
-    """Annotations, options and conflicts of propagation over axes, as text."""
-    facts = Facts(
-        {
-            "cluster": str(found.cluster),
-            "annotations": [
-                {
-                    "name": one.value,
-                    "sharding": str(one.sharding),
-                    "required": one.required,
-                    "annotate_for_users": one.annotate_for_users,
-                    "users": one.users,
-                    "operand": one.operand,
-                    "by": one.by,
-                }
-                for one in found.annotations
-            ],
-            "options": {name: {"loops": o.loops, "option": str(o)} for name, o in found.options.items()},
-            "conflicts": [str(conflict) for conflict in found.conflicts],
-            "yielded": [str(conflict) for conflict in found.yielded],
-        }
-    )
-    return View((facts, Text(found)), schema="hlosharding.axes/1")

@@ -1,4 +1,4 @@
-"""The shardings that propagation found: of parameters, of the main activations, of everything; and one by itself.
+"""The shardings that propagation found: of parameters, of everything; and one by itself.
 
 Floor: report.
 """
@@ -6,9 +6,9 @@ Floor: report.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
+from hlosharding.ir import Module
 from hlosharding.propagation import Propagation
 from hlosharding.report.model import Column, Drawing, Facts, Kind, Row, Table, Text, View
 from hlosharding.sharding import HloSharding, spell
@@ -23,11 +23,8 @@ _FOUND = Column(key="sharding", heading="sharding found", kind=Kind.SHARDING)
 _TIMES = Column(key="times", heading="times", kind=Kind.COUNT, sums=True, priority=2)
 
 
-def propagation_view(propagated: Propagation, mesh: Any = None) -> View:
-    """Every value with its sharding, in program order, a section a computation; reducers and their like left out.
-
-    `mesh`: whose axis names are used; by default the module's own.
-    """
+def propagation_view(propagated: Propagation) -> View:
+    """Every value with its sharding, in program order, a section a computation; reducers and their like left out."""
     module = propagated.module
     facts = Facts(
         {
@@ -37,11 +34,11 @@ def propagation_view(propagated: Propagation, mesh: Any = None) -> View:
             "shardings": propagated.shardings,
         }
     )
-    return View((facts, _values(propagated, mesh)), schema="hlosharding.propagation/1")
+    return View((facts, _values(module)), schema="hlosharding.propagation/1")
 
 
-def _values(propagated: Propagation, mesh: Any) -> Table:
-    module, rows, breaks = propagated.module, list[Row](), set[int]()
+def _values(module: Module) -> Table:
+    rows, breaks = list[Row](), set[int]()
     for computation in module.computations:
         if not computation.is_entry and not any(module.sharding(inst) for inst in computation.instructions):
             continue
@@ -63,8 +60,7 @@ def _values(propagated: Propagation, mesh: Any) -> Table:
         Column(key="sharding", heading="sharding", kind=Kind.SHARDING),
         Column(key="location", heading="source", kind=Kind.LOCATION, priority=2),
     )
-    mesh = mesh if mesh is not None else module.mesh
-    return Table(title="Shardings", columns=columns, rows=rows, breaks=frozenset(breaks), mesh=mesh)
+    return Table(title="Shardings", columns=columns, rows=rows, breaks=frozenset(breaks), mesh=module.mesh)
 
 
 def parameters_view(propagated: Propagation, mesh: Any = None) -> View:
@@ -95,27 +91,6 @@ def _shared_path(path: str, rest: _RestOfRow, known: dict[tuple[str, _RestOfRow]
     if tail:
         known[tail, rest] = path
     return path
-
-
-def activations_view(
-    propagated: Propagation, mesh: Any = None, *, opcodes: Sequence[str] = ("dot", "convolution")
-) -> View:
-    """The sharding found for the results of the forward pass's large ops (`opcodes`); equal ones share a row."""
-    module = propagated.module
-    rows: list[Row] = [
-        {
-            "location": inst.location,
-            "operation": inst.opcode,
-            "shape": inst.shape,
-            "sharding": module.sharding(inst),
-            "times": 1,
-        }
-        for inst in module.entry.instructions
-        if inst.opcode in opcodes and "transpose(" not in inst.op_name
-    ]
-    columns = (Column(key="location", heading="source", kind=Kind.LOCATION), _OPERATION, _SHAPE, _FOUND, _TIMES)
-    mesh, title = mesh if mesh is not None else module.mesh, "Activations, forward pass"
-    return View((Table(title=title, key="activations", columns=columns, rows=rows, mesh=mesh, joins=True),))
 
 
 def sharding_view(sharding: HloSharding) -> View:

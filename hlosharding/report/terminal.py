@@ -50,7 +50,11 @@ class Screen:
 
 
 def show(*views: View, width: int | None = None) -> None:
-    """Print views on standard output: as wide as the terminal; elsewhere as wide as `width` or `COLUMNS` allows."""
+    """Print views on standard output: as wide as the terminal; elsewhere as wide as `width` or `COLUMNS` allows.
+
+    >>> show(View((Text("two devices"),)))
+    two devices
+    """
     screen = Screen.of_output()
     if width is not None and not screen.wraps:
         screen = replace(screen, width=width)

@@ -12,9 +12,9 @@ from hlosharding.compiler import CollectiveExplanation, Explanations, Partitione
 from hlosharding.cost import Calibration, CostReport, Simulation
 from hlosharding.errors import HloShardingError
 from hlosharding.ir import Module
-from hlosharding.mesh_propagation import AxisPropagation
 from hlosharding.plans import Difference, ExportedPlan
 from hlosharding.propagation import Explanation, LostOffer, Propagation
+from hlosharding.registry import Registry
 from hlosharding.report import html, json
 from hlosharding.report.changes import difference_view, suggestions_view
 from hlosharding.report.collectives import collective_view
@@ -29,7 +29,7 @@ from hlosharding.report.explanations import (
 from hlosharding.report.exports import exported_view
 from hlosharding.report.json import Record
 from hlosharding.report.model import Text, View
-from hlosharding.report.plans import axes_view, reshard_view
+from hlosharding.report.plans import reshard_view
 from hlosharding.report.programs import module_view, partitioned_view, simulation_view
 from hlosharding.report.rankings import calibration_view, ranking_view
 from hlosharding.report.searches import improved_view, search_view
@@ -42,7 +42,7 @@ from hlosharding.search import Improved, Ranking, SearchResult, Suggestion
 from hlosharding.sharding import HloSharding
 from hlosharding.spmd import Collective
 
-_VIEWS: dict[type, Callable[[Any], View]] = {
+_OWN: dict[type, Callable[[Any], View]] = {
     HloSharding: sharding_view,
     Module: module_view,
     Propagation: propagation_view,
@@ -54,7 +54,6 @@ _VIEWS: dict[type, Callable[[Any], View]] = {
     Difference: difference_view,
     ExportedPlan: exported_view,
     Suggestion: lambda suggestion: suggestions_view([suggestion]),
-    AxisPropagation: axes_view,
     Partitioned: partitioned_view,
     Collective: collective_view,
     CostReport: cost_view,
@@ -67,6 +66,10 @@ _VIEWS: dict[type, Callable[[Any], View]] = {
     Report: lambda made: made.view,
     Calibration: calibration_view,
 }
+VIEWS: Registry[type, Callable[[Any], View]] = Registry("views", plugins=("hlosharding.mesh_propagation.view",))
+"""Which shows a value, by its type."""
+for _kind, _view in _OWN.items():
+    VIEWS.add(_kind, _view)
 
 
 def to_html(value: Any) -> str:
@@ -88,7 +91,7 @@ def to_record(value: Any) -> Record:
     """
     view = _view_of(value)
     if view is None:
-        known = ", ".join(sorted(kind.__name__ for kind in _VIEWS))
+        known = ", ".join(sorted(kind.__name__ for kind in VIEWS))
         raise HloShardingError(f"a {type(value).__name__} has no record", remedy=f"there are records of {known}")
     return json.render(view)
 
@@ -96,5 +99,5 @@ def to_record(value: Any) -> Record:
 def _view_of(value: Any) -> View | None:
     if isinstance(value, View):
         return value
-    view = next((view for kind, view in _VIEWS.items() if isinstance(value, kind)), None)
-    return view(value) if view is not None else None
+    kind = next((kind for kind in VIEWS if isinstance(value, kind)), None)
+    return VIEWS[kind](value) if kind is not None else None

@@ -13,8 +13,7 @@ from hlosharding.reshard.objectives import (
     most_bytes_per_second,
 )
 from hlosharding.reshard.piecewise import Region
-from hlosharding.reshard.planned_steps import PlannedSteps
-from hlosharding.reshard.planner import plan, plan_steps, plan_time
+from hlosharding.reshard.planner import plan, plan_steps
 from hlosharding.reshard.request import ReshardRequest, is_partial
 from hlosharding.reshard.reshard_plan import ReshardPlan, plan_reshard
 from hlosharding.reshard.steps import (
@@ -46,7 +45,6 @@ __all__ = [
     "Pad",
     "Permute",
     "Pieces",
-    "PlannedSteps",
     "ReduceScatter",
     "Region",
     "ReshardPlan",
@@ -64,7 +62,6 @@ __all__ = [
     "plan",
     "plan_reshard",
     "plan_steps",
-    "plan_time",
     "plan_transfer",
     "received_elements",
 ]

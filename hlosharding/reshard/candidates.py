@@ -16,6 +16,7 @@ from hlosharding.reshard.request import Reshard, is_partial
 from hlosharding.reshard.steps import Pad, Permute
 from hlosharding.reshard.via_intermediate import (
     in_two,
+    more_partial_sums,
     reduce_first,
     reorder_last,
     whole_to_partial,
@@ -33,12 +34,16 @@ def candidates(reshard: Reshard) -> Iterator[Steps]:
     if is_partial(reshard.target) and not is_partial(reshard.source):
         yield from whole_to_partial(reshard)
         return
+    source, target = reshard.layouts
+    if source.num_partial_sums < target.num_partial_sums and (local := list(more_partial_sums(reshard))):
+        yield from local
+        return
     found = list(axis_plans(reshard, _axis_searches(reshard)))
     yield from (plan.steps for plan in found)
     best = min(found, key=lambda plan: plan.cost(reshard.objective), default=None)
     if best is not None and reshard.is_good_enough(best):
         return
-    if reshard.layouts[0].num_partial_sums > 1:
+    if source.num_partial_sums > 1:
         if best is None or any(isinstance(step, (Permute, Pad)) for step in best.steps):
             yield from reduce_first(reshard, _cheapest(reshard, best, ()))
     else:

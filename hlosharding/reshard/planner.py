@@ -62,26 +62,6 @@ def plan_steps(
     return plan(request).steps
 
 
-def plan_time(
-    shape: Shape,
-    source: HloSharding,
-    target: HloSharding,
-    reduce_kind: str | None = None,
-    machine: Machine | None = None,
-    *,
-    objective: str = "time",
-) -> float:
-    """Predicted seconds of `plan_steps`; 0 for slices.
-
-    >>> plan_time(Shape.parse("f32[8,8]"), HloSharding.replicate(), HloSharding.parse("{devices=[1,4]<=[4]}"))
-    0.0
-    """
-    if source is target or not shape.is_array:
-        return 0.0
-    request = ReshardRequest(shape, source, target, reduce_kind=reduce_kind, objective=objective, machine=machine)
-    return plan(request).seconds
-
-
 @lru_cache(maxsize=16384)
 def plan(request: ReshardRequest) -> PlannedSteps:
     """The cheapest steps, with their price.  Remembered.

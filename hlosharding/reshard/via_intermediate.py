@@ -18,7 +18,7 @@ from hlosharding.reshard.planned_steps import PlannedSteps, Steps
 from hlosharding.reshard.request import Reshard
 from hlosharding.reshard.steps import AllReduce, Keep, Pad, ReduceScatter
 from hlosharding.reshard.subgroups import Subgroup
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import HloSharding, partial_sum_groups
 
 
 class _Way(NamedTuple):
@@ -152,3 +152,16 @@ def whole_to_partial(reshard: Reshard) -> Iterator[Steps]:
     _, target = reshard.layouts
     keeps = tuple((target.partial_sum == 0).tolist())
     yield (*reshard.part(reshard.source, subgroup.replicated()), Keep(keeps, kind))
+
+
+def more_partial_sums(reshard: Reshard) -> Iterator[Steps]:
+    """Of copies of partial sums one stays, the others become neutral elements: nothing moves."""
+    kind, (source, target) = reshard.reduce_kind, reshard.layouts
+    if kind is None or (source.index != target.index).any():
+        return
+    before, after = (partial_sum_groups(end, reshard.num_devices) for end in (reshard.source, reshard.target))
+    adds_to = {device: group for group in before for device in group}
+    kept = [adds_to[group[0]] for group in after]
+    if all(set(one) <= set(group) for one, group in zip(kept, after, strict=True)):
+        keepers = {device for group in kept for device in group}
+        yield (Keep(tuple(device in keepers for device in range(reshard.num_devices)), kind),)

@@ -2,7 +2,7 @@
 
 from hlosharding.rules.affine_indices import Steps, addressing, affine_indices, iota_signature
 from hlosharding.rules.call_costs import CallCost, EstimatedCost, call_costs
-from hlosharding.rules.catalog import Relation, catalog, signature_of, unplaced_opcodes
+from hlosharding.rules.catalog import Relation, catalog, signature_of
 from hlosharding.rules.checks import check_signature
 from hlosharding.rules.contractions import spatial_role
 from hlosharding.rules.custom_calls import count_rules, has_users_rule, register_rule
@@ -64,6 +64,5 @@ __all__ = [
     "signature_of",
     "spatial_role",
     "top_k",
-    "unplaced_opcodes",
     "window_of",
 ]

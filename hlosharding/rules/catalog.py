@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from hlosharding.ir import ALL_OPCODES, ELEMENTWISE, Instruction, attributes_of, reducer_kind
+from hlosharding.ir import ELEMENTWISE, Instruction, attributes_of, reducer_kind
 from hlosharding.registry import Registry
 from hlosharding.rules import contractions, elementwise, indexing, layouts, reductions, special, windows
 from hlosharding.rules.custom_calls import custom_call
@@ -167,8 +167,3 @@ def signature_of(inst: Instruction) -> Relation:
     if found is None:
         found = _answers[key] = row.rule(inst)
     return found
-
-
-def unplaced_opcodes() -> frozenset[str]:
-    """Opcodes in no class (a test demands that there are none)."""
-    return frozenset(opcode for opcode in ALL_OPCODES if opcode not in catalog)

@@ -1,24 +1,22 @@
 """Finding better annotations by trying them: the whole pipeline in a loop."""
 
 from hlosharding.search.mutations import Change, Improved, spelled
-from hlosharding.search.plan_files import applied, schedule_of
+from hlosharding.search.plan_files import apply_plan, schedule_of
 from hlosharding.search.plan_runs import OneProcess, PlanRunner
 from hlosharding.search.plan_search import SearchResult, search
 from hlosharding.search.plan_space import MICROBATCHES, plan_space
 from hlosharding.search.planner import Planner
-from hlosharding.search.plans import ORDERS, Plan, SizedPlan
+from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.priced_plan import PricedPlan
 from hlosharding.search.ranking import RankedPlan, Ranking, rank, sampled
 from hlosharding.search.strategies import STRATEGIES, Strategy, fsdp, megatron
 from hlosharding.search.suggest import Suggestion, suggest
-from hlosharding.search.trials import Hit, smallest_sets
+from hlosharding.search.trials import smallest_sets
 
 __all__ = [
     "MICROBATCHES",
-    "ORDERS",
     "STRATEGIES",
     "Change",
-    "Hit",
     "Improved",
     "OneProcess",
     "Plan",
@@ -31,7 +29,7 @@ __all__ = [
     "SizedPlan",
     "Strategy",
     "Suggestion",
-    "applied",
+    "apply_plan",
     "fsdp",
     "megatron",
     "plan_space",

@@ -16,7 +16,7 @@ from hlosharding.ir import Instruction, Module
 from hlosharding.plans import PipelineSteps, PlanFile
 from hlosharding.schedule import Cutter, Layout, Schedule, StageAxes, argument_numbers, as_read, flows_of, keep_split
 from hlosharding.search.planner import Planner, argument_of
-from hlosharding.search.plans import AXES, CONTEXT, EXPERTS, ORDERS, REPLICAS, Plan
+from hlosharding.search.plans import AXES, CONTEXT, EXPERTS, REPLICAS, Plan
 from hlosharding.search.strategies import STRATEGIES, Specs, Ways, by_number, mesh_of, summed_as
 from hlosharding.search.updates import updated_arguments
 from hlosharding.sharding import MeshInfo
@@ -62,7 +62,7 @@ def _path(parameter: Instruction) -> str:
     return parameter.op_name or parameter.name
 
 
-def applied(file: PlanFile, module: Module) -> Module:
+def apply_plan(file: PlanFile, module: Module) -> Module:
     """One program of all devices with what a plan says: its annotations, above what its strategy gives each argument.
 
     What the step updates lies as it did, and the batch stays split wherever it flows.  Raises ScheduleError for no
@@ -71,7 +71,7 @@ def applied(file: PlanFile, module: Module) -> Module:
     >>> import jax.numpy as jnp, hlosharding as hs
     >>> module = hs.trace(lambda w, x: jnp.tanh(x @ w))(jnp.ones((4, 4)), jnp.ones((8, 4)))
     >>> file = PlanFile.parse("strategy = 'fsdp'\\nbatch = ['x']\\n[mesh]\\ndata = 2")
-    >>> [str(applied(file, module).sharding(name)) for name in module.entry.parameters]
+    >>> [str(apply_plan(file, module).sharding(name)) for name in module.entry.parameters]
     ['{devices=[2,1]<=[2]}', '{devices=[2,1]<=[2]}']
     """
     made = _written_out(file, module).apply(module)
@@ -145,7 +145,7 @@ def plan_of(file: PlanFile) -> Plan | None:
     plan = Plan(*ways, steps.schedule, steps.order, file.strategy, **parts, sequence=file.sequence, even=steps.even)
     if mesh.is_plain:
         return plan
-    ordered = (replace(plan, order=order) for order in ORDERS)
+    ordered = (replace(plan, order=order) for order in Plan.ORDERS)
     found = next((each for each in ordered if each.submeshes == [mesh.device_ids]), None)
     return found and replace(found, order=found.shortest_order)
 

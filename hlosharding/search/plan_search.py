@@ -185,7 +185,7 @@ def search(
     `program`: a traced Module, or a function with its arguments (arrays or ShapeDtypeStructs).  `batch`: paths of the
     arguments whose first dim is the batch.  `plans`: by default every D/T/P of the devices, pipelines with each number
     of `microbatches` and each of `schedules` (names as of `pipelined`; "": 1F1B of a training step).  `orders`: of the
-    ways on the links, as "PTD" (`Plan.order`; `ORDERS`: all), where that matters.  `strategies`: which arguments
+    ways on the links, as "PTD" (`Plan.order`; `Plan.ORDERS`: all), where that matters.  `strategies`: which arguments
     are split along which dims: names of `STRATEGIES`, or functions by a name of one's own.  `replicas`, `context`,
     `experts`: of the data ways, how many hold copies of what is split over data, parts of sequences, or other experts;
     `sequence`: sequence parallelism, or not (`Plan`).  `batch_sizes`: of a function, let the batch have each of these

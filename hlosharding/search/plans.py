@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import permutations, product
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from hlosharding.errors import ScheduleError, marked
 from hlosharding.schedule import ORDERS as SCHEDULES
@@ -29,8 +29,6 @@ SEQUENCE = "sequence"
 """The word for sequence parallelism."""
 EVEN = "even"
 """The word for as many layers in each stage."""
-ORDERS = tuple(map("".join, permutations("PDT")))
-"""Ways to number the devices: of stages (P), data (D) and tensors (T) the first letter is the outermost way."""
 _WAYS = re.compile("/".join([r"([1-9][0-9]{0,8})"] * 4))
 _PART = re.compile(rf"({REPLICAS}|{CONTEXT}|{EXPERTS})=([1-9][0-9]{{0,8}})")
 _STRATEGY = re.compile(r"[^\s,=]+")
@@ -51,6 +49,8 @@ class Plan:
     4/2/2/8 8 2/2/1/1 TD
     """
 
+    ORDERS: ClassVar[tuple[str, ...]] = tuple(map("".join, permutations("PDT")))
+    """Ways to number the devices: of stages (P), data (D) and tensors (T) the first letter is the outermost way."""
     data: int = 1
     tensor: int = 1
     stages: int = 1
@@ -163,7 +163,7 @@ class Plan:
         >>> Plan(2, 2, order="PTD").shortest_order, Plan(4, order="TDP").shortest_order
         ('TD', '')
         """
-        said, usual = ("".join(way for way in order if self._sizes[way] > 1) for order in (self.order, ORDERS[0]))
+        said, usual = ("".join(way for way in order if self._sizes[way] > 1) for order in (self.order, self.ORDERS[0]))
         return "" if said == usual else said
 
     @property
@@ -175,7 +175,7 @@ class Plan:
         """
         check_devices(self.num_devices)
         strides, inner = dict.fromkeys("PDT", 0), 1
-        for way in reversed(self.order or ORDERS[0]):
+        for way in reversed(self.order or self.ORDERS[0]):
             strides[way], inner = inner, inner * self._sizes[way]
         starts = [stage * strides["P"] for stage in range(self.stages)]
         inside = list(product(range(self.data), range(self.tensor)))

@@ -58,11 +58,6 @@ class PricedPlan:
         """Plan and batch size."""
         return SizedPlan(self.plan, self.batch_size)
 
-    @property
-    def examples_per_s(self) -> float:
-        """Throughput."""
-        return self.batch_size / self.time_s if self.time_s else float("inf")
-
 
 def in_order(priced: Iterable[PricedPlan]) -> list[PricedPlan]:
     """By throughput, those that fit first."""

@@ -7,10 +7,8 @@ from hlosharding.sharding.device_count import MOST_DEVICES, check_devices, count
 from hlosharding.sharding.formats import (
     FEATURES,
     FORMATS,
-    PARTIAL_KINDS,
     Axes,
     Axis,
-    AxisSharding,
     Cluster,
     Format,
     Frame,
@@ -19,10 +17,13 @@ from hlosharding.sharding.formats import (
     convert,
     is_spec,
     read_mlir_string,
+    read_mlir_symbol,
     read_sdy_meshes,
     read_sdy_sharding,
+    register_format,
     same_sharding,
     spec_from_text,
+    write_mlir_symbol,
     write_sdy_sharding,
 )
 from hlosharding.sharding.geometry import ceil_div, untile_shape
@@ -32,7 +33,6 @@ from hlosharding.sharding.grouping import (
     device_groups_match,
     group_sharding_on_all_dims_except,
     group_sharding_on_dims,
-    group_sharding_on_replicated_dim,
     grouped_replicated_sharding,
     manual_subgroup_sharding,
     ungroup_sharding,
@@ -57,7 +57,7 @@ from hlosharding.sharding.reshaping import propagate_through_reshape, reshape_sh
 from hlosharding.sharding.scanner import Scanner
 from hlosharding.sharding.spelling import spell, spell_short
 from hlosharding.sharding.subgroups import SubgroupType
-from hlosharding.sharding.tile_assignment import IotaTile, TileAssignment, find_iota, prime_factors
+from hlosharding.sharding.tile_assignment import TileAssignment, find_iota, prime_factors
 from hlosharding.sharding.tiles import (
     REPLICATED,
     copies_as_partials,
@@ -86,18 +86,16 @@ from hlosharding.sharding.transforms import (
     transpose_sharding,
     transpose_with_collapsed_dims,
 )
-from hlosharding.sharding.tuples import leaf_sizes, required_leaves, sub_sharding
+from hlosharding.sharding.tuples import required_leaves, sub_sharding
 
 __all__ = [
     "FEATURES",
     "FORMATS",
     "MOST_DEVICES",
-    "PARTIAL_KINDS",
     "REPLICATED",
     "Axes",
     "Axis",
     "AxisRef",
-    "AxisSharding",
     "Cluster",
     "DimAxes",
     "Format",
@@ -105,7 +103,6 @@ __all__ = [
     "GroupedSharding",
     "HloSharding",
     "Interchange",
-    "IotaTile",
     "MeshInfo",
     "NamedForm",
     "OpMetadata",
@@ -131,7 +128,6 @@ __all__ = [
     "first_target_dim",
     "group_sharding_on_all_dims_except",
     "group_sharding_on_dims",
-    "group_sharding_on_replicated_dim",
     "grouped_replicated_sharding",
     "has_unconstrained_dims",
     "is_local_reshape",
@@ -139,7 +135,6 @@ __all__ = [
     "is_spec",
     "is_strictly_better",
     "is_subtiling_or_equal",
-    "leaf_sizes",
     "manual_subgroup_sharding",
     "member_numbers",
     "memoised",
@@ -152,8 +147,10 @@ __all__ = [
     "prime_factors",
     "propagate_through_reshape",
     "read_mlir_string",
+    "read_mlir_symbol",
     "read_sdy_meshes",
     "read_sdy_sharding",
+    "register_format",
     "remove_shape_dims",
     "replicate_all_data_dims",
     "replicate_on_all_dims_except",
@@ -181,5 +178,6 @@ __all__ = [
     "with_mesh",
     "without_partial_extremes",
     "without_partials",
+    "write_mlir_symbol",
     "write_sdy_sharding",
 ]

@@ -13,7 +13,7 @@ from hlosharding.errors import ShardingError
 from hlosharding.sharding.hlo_sharding import HloSharding
 from hlosharding.sharding.memo import memoised
 from hlosharding.sharding.subgroups import SubgroupType
-from hlosharding.sharding.tile_assignment import Dims, TileAssignment, prime_factors
+from hlosharding.sharding.tile_assignment import Dims, TileAssignment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,16 +106,14 @@ def _inner_sharding(sharding: HloSharding, inner: list[int]) -> HloSharding:
 
 
 @memoised
-def group_sharding_on_all_dims_except(
-    sharding: HloSharding, dims: Sequence[int], subgroup_manual: bool = False
-) -> GroupedSharding:
+def group_sharding_on_all_dims_except(sharding: HloSharding, dims: Sequence[int]) -> GroupedSharding:
     """Take all tile dims out but `dims` (GroupShardingOnAllDimsExcept).
 
     >>> group_sharding_on_all_dims_except(HloSharding.iota_tile((2, 2)), (0,)).device_groups
     ((0, 2), (1, 3))
     """
     rest = tuple(d for d in range(len(sharding.tiles.dims)) if d not in dims)
-    return group_sharding_on_dims(sharding, rest, None, subgroup_manual)
+    return group_sharding_on_dims(sharding, rest)
 
 
 @memoised
@@ -149,49 +147,6 @@ def device_groups_along(sharding: HloSharding, dims: Sequence[int]) -> tuple[Dim
     if sharding.kind != "tiled":
         raise ShardingError(f"{sharding} has no tile dims to group along")
     return group_sharding_on_all_dims_except(sharding, dims).device_groups
-
-
-def group_sharding_on_replicated_dim(
-    sharding: HloSharding, num_groups: int, num_tiles: int, data_rank: int, replicable_dims: Sequence[int] = ()
-) -> GroupedSharding:
-    """`num_groups` groups out of the replicated dim, or by giving up tiles of `replicable_dims`, or replicated ones.
-
-    XLA: GroupShardingOnReplicatedDim.
-    """
-    partial = sharding.replicate_on_last_tile_dim
-    if partial and sharding.tiles.dims[-1] % num_groups == 0:
-        last = len(sharding.tiles.dims) - 1
-        return group_sharding_on_dims(sharding, (last,), (sharding.tiles.dims[-1] // num_groups,))
-    borrowed = _borrow(sharding, num_groups, replicable_dims) if sharding.kind == "tiled" else None
-    if borrowed is not None and not borrowed.is_replicated():
-        return group_sharding_on_dims(borrowed, (len(borrowed.tiles.dims) - 1,))
-    return grouped_replicated_sharding(num_groups, num_tiles, data_rank)
-
-
-def _borrow(sharding: HloSharding, num_groups: int, replicable_dims: Sequence[int]) -> HloSharding | None:
-    copies = sharding.tiles.dims[-1] if sharding.replicate_on_last_tile_dim else 1
-    most = copies * math.prod(sharding.tiles.dims[d] for d in replicable_dims)
-    if most % num_groups or num_groups % copies:
-        return None
-    missing = num_groups // copies
-    dims = [*sharding.tiles.dims] if sharding.replicate_on_last_tile_dim else [*sharding.tiles.dims, 1]
-    for dim in replicable_dims:
-        # XLA's factorisation leaves out a last factor above the square root; so do we, to group as it does.
-        for factor in _small_prime_factors(sharding.tiles.dims[dim]):
-            if missing % factor:
-                continue
-            dims[dim] //= factor
-            dims[-1] *= factor
-            missing //= factor
-            if missing == 1:
-                return HloSharding.partial_tile(TileAssignment.from_iota(dims), sharding.metadata)
-    return None
-
-
-def _small_prime_factors(number: int) -> list[int]:
-    factors = prime_factors(number)
-    odd_rest = factors[-1] if factors else 1
-    return factors[:-1] if odd_rest > 2 and factors.count(odd_rest) == 1 else factors
 
 
 def grouped_replicated_sharding(num_groups: int, num_tiles: int, data_rank: int) -> GroupedSharding:

@@ -49,13 +49,12 @@ from hlosharding.xla_bridge.executables import (
 )
 from hlosharding.xla_bridge.jaxprs import traced_digest
 from hlosharding.xla_bridge.running import (
-    CompiledModule,
     compile_proto,
     cpu_devices,
     run_proto,
     run_stablehlo,
 )
-from hlosharding.xla_bridge.topologies import compile_with_gspmd, described_devices, has_cuda_plugin, is_described
+from hlosharding.xla_bridge.topologies import compile_with_gspmd, described_devices, is_described
 from hlosharding.xla_bridge.tracing import (
     context_mesh,
     cudnn_elsewhere,
@@ -76,7 +75,6 @@ from hlosharding.xla_bridge.tracing import (
 
 __all__ = [
     "NO_STATIC_ARGUMENTS",
-    "CompiledModule",
     "FlatProgram",
     "StaticArguments",
     "StoredExecutable",
@@ -95,7 +93,6 @@ __all__ = [
     "forget",
     "forget_lowering",
     "has_compiler_option",
-    "has_cuda_plugin",
     "has_gspmd_lowering",
     "hlo_proto_to_local_stablehlo",
     "hlo_proto_to_sdy",

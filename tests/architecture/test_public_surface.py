@@ -30,6 +30,17 @@ def test_importing_hlosharding_adds_little_to_numpy() -> None:
     assert len(added) <= 60, sorted(added)
 
 
+PLUG_INS = {"hlosharding.mesh_propagation", "hlosharding.notations", "hlosharding.onnx"}
+
+
+def test_the_core_imports_no_plug_in() -> None:
+    assert not PLUG_INS & modules_after("import hlosharding as hs; hs.report, hs.search, hs.jit, hs.load, hs.convert")
+
+
+def test_a_plug_in_is_there_when_its_table_is_asked() -> None:
+    assert "hlosharding.notations" in modules_after("import hlosharding as hs; hs.convert('{replicated}', to='v2')")
+
+
 HELP = """
 import contextlib, io, hlosharding.cli
 with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import hlosharding as hs
 from hlosharding.errors import HloShardingError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,6 +93,17 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [t for t in targets if not (page.parent / t).exists()] == []
 
 
+HIDDEN = re.compile(
+    rf"(?<!from )hlosharding\.({'|'.join(room.name for room in ROOMS if room.name in hs.__all__)})\.\w+"
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_ask_no_function_for_what_the_room_of_its_name_has(page: Path) -> None:
+    """`hlosharding.search` is a function: what its room has is found there by an import, or is public."""
+    assert [found.group() for found in HIDDEN.finditer(page.read_text())] == []
+
+
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
 def test_every_room_has_a_page_that_names_its_files(room: Path) -> None:
     page = (room / "README.md").read_text()
@@ -101,3 +113,17 @@ def test_every_room_has_a_page_that_names_its_files(room: Path) -> None:
     missing = [f.name for f in files if not any(fnmatch(f.name, n.rstrip("/")) or f.stem == n for n in named)]
     assert missing == [], "name them in the room's README.md"
     assert len(page.splitlines()) <= 60, "a room's page fits on a screen"
+
+
+FILES = [path for part in ("hlosharding", "tests", "benchmarks") for path in ROOT.joinpath(part).rglob("*")]
+NAMED_FILE = re.compile(r"`([\w/.-]+\.(?:py|txt|csv|json)|[\w/]+/)`")
+HOUSE = [ROOT / "ARCHITECTURE.md", *(room / "README.md" for room in ROOMS)]
+
+
+@pytest.mark.parametrize("page", HOUSE, ids=lambda page: page.parent.name)
+def test_files_that_a_page_of_the_house_names_exist(page: Path) -> None:
+    """A bare name is a file below the page's folder, or of the ground; a path may start in any folder."""
+    near = [path for path in FILES if page.parent in path.parents or path.parent == ROOT / "hlosharding"]
+    named = NAMED_FILE.findall(page.read_text())
+    stale = [n for n in named if not any(path.match(n) for path in (FILES if "/" in n.rstrip("/") else near))]
+    assert stale == [], "no such file or folder"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hlosharding.frontends import load
 from hlosharding.ir import Module, verify
 from hlosharding.mesh_propagation import AxisAnnotation, AxisPropagation, propagate_axes
+from hlosharding.notations import AxisSharding
 from hlosharding.rules import Signature, signature_of
-from hlosharding.sharding import AxisSharding
 from tests.oracle.opcode_modules import BODIES, REGIONS
 
 RENAMING = frozenset({"tuple", "get-tuple-element", "opt-barrier", "add-dependency", "domain"})

@@ -38,8 +38,6 @@ class FunctionSignature:
     """Per output the `NamedSharding` that JAX gave it, None where it gave none; () where all are open."""
     output_names: tuple[OutputNames, ...] = ()
     """Per output the words for what it gets, where it is open; () where there are none."""
-    num_positional: int | None = None
-    """How many positional arguments the function was called with, static ones included."""
 
     def flatten(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         """Arguments of a call, static ones among them or not, as values per entry parameter.

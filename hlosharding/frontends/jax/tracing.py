@@ -218,7 +218,6 @@ class TracedCall:
             output_memory=facts.get("output_memory", ()),
             output_shardings=tuple(g if said else None for g, said in zip(given, self.results.said, strict=True)),
             output_names=output_names(self.call, self.jax.jaxpr.out_avals, mesh),
-            num_positional=len(self.call.args),
         )
 
 

@@ -2,6 +2,7 @@
 
 from hlosharding.partitioner.factors import ring_attention
 from hlosharding.partitioner.factors.alternatives import SplitAlternative, SplitAlternatives, alternatives_of
+from hlosharding.partitioner.factors.choice_problem import SplitQuestion
 from hlosharding.partitioner.factors.factor_lowering import (
     FAST_ELEMENTWISE,
     choice_of,
@@ -18,6 +19,7 @@ __all__ = [
     "Slots",
     "SplitAlternative",
     "SplitAlternatives",
+    "SplitQuestion",
     "alternatives_of",
     "choice_of",
     "lower_aligned_elementwise",

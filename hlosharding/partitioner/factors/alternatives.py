@@ -10,11 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from hlosharding.partitioner.choice import FactorChoice
-from hlosharding.partitioner.factors.choice_problem import ChoiceProblem
+from hlosharding.partitioner.choice import FactorChoice, OpPlan
+from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, SplitQuestion
 from hlosharding.partitioner.factors.factor_choice import choose, promising_splits
 from hlosharding.partitioner.factors.factor_roles import num_points
-from hlosharding.partitioner.factors.lowering_choice import Asked
 from hlosharding.partitioner.factors.split_prices import memory_bytes, priced_split
 from hlosharding.partitioner.prices import Cost, Number, Prices
 from hlosharding.sharding import HloSharding
@@ -51,6 +50,8 @@ class SplitAlternatives(NamedTuple):
 
     chosen: SplitAlternative
     others: tuple[SplitAlternative, ...]
+    runner_up: SplitAlternative | None
+    """Of all that were priced for this answer the one of the least price, were the chosen one not there."""
 
 
 @dataclass(slots=True)
@@ -59,9 +60,6 @@ class _InBytes(Prices):
 
     def comparable_seconds(self, cost: Cost) -> float:
         return cost.mean_bytes
-
-    def halo_seconds(self, nbytes: float, messages: int) -> float:
-        return nbytes
 
     def compute_seconds(self, points: Number, nbytes: Number, contracts: bool) -> Number:
         return 0 * points
@@ -74,28 +72,28 @@ class _InSeconds(Prices):
     def comparable_seconds(self, cost: Cost) -> float:
         return cost.seconds
 
-    def halo_seconds(self, nbytes: float, messages: int) -> float:
-        return messages * self.machine.inside.latency + nbytes / self.machine.inside.bandwidth
-
     def compute_seconds(self, points: Number, nbytes: Number, contracts: bool) -> Number:
         rate = self.machine.flops("f32") if contracts else self.machine.vector_flops
         return 2 * points / rate + nbytes / self.machine.memory_bandwidth
 
 
-def alternatives_of(asked: Asked, *, most: int = 3) -> SplitAlternatives:
-    """The split that is chosen; of those with fewer bytes, less time, or less memory, the `most` best."""
-    decisions = asked.decisions
-    mesh, only_claimed = decisions.mesh, decisions.only_propagated
-    choice = choose(asked.problems, decisions.prices, waits=asked.waits, mesh=mesh, only_claimed=only_claimed)
-    pricing = _Pricing(asked, choice)
-    chosen = pricing.priced(_problem_of(asked.problems, choice), choice.space, "")
+def alternatives_of(plan: OpPlan, *, most: int = 3) -> SplitAlternatives | None:
+    """The split of an op; of those with fewer bytes, less time, or less memory, the `most` best.  None of an op that is
+    not split by its dims.
+    """
+    if plan.question is None:
+        return None
+    question, choice = plan.question, choose(plan.question)
+    pricing = _Pricing(question)
+    chosen = pricing.priced(_problem_of(question.problems, choice), choice.space, "")
     found = {one.space: one for one in pricing.all_promising(chosen) if one.space != choice.space}
     best: dict[HloSharding, SplitAlternative] = {}
     for figure in ("comm_bytes", "seconds", "memory_bytes"):
         ranked = sorted(found.values(), key=lambda one: (getattr(one, figure), one.price))
         better = [one for one in ranked if getattr(one, figure) * _EQUAL < getattr(chosen, figure)]
         best |= {one.space: one for one in better[:most]}
-    return SplitAlternatives(chosen, tuple(sorted(best.values(), key=lambda one: (one.comm_bytes, one.seconds))))
+    others = tuple(sorted(best.values(), key=lambda one: (one.comm_bytes, one.seconds)))
+    return SplitAlternatives(chosen, others, min(found.values(), key=lambda one: one.price, default=None))
 
 
 def _problem_of(problems: Sequence[ChoiceProblem], choice: FactorChoice) -> ChoiceProblem:
@@ -105,16 +103,14 @@ def _problem_of(problems: Sequence[ChoiceProblem], choice: FactorChoice) -> Choi
 class _Pricing:
     """Prices splits of one op in each measure."""
 
-    def __init__(self, asked: Asked, choice: FactorChoice) -> None:
-        self.asked, self.choice, self.prices = asked, choice, asked.decisions.prices
+    def __init__(self, question: SplitQuestion) -> None:
+        self.question, self.prices = question, question.prices
         self.in_bytes = _InBytes(self.prices.machine, self.prices.objective)
         self.in_seconds = _InSeconds(self.prices.machine, self.prices.objective)
 
     def all_promising(self, chosen: SplitAlternative) -> Iterator[SplitAlternative]:
         """Those with the lowest bounds, whatever work they repeat."""
-        splits, most_work = promising_splits(
-            self.asked.problems, self.prices, self.asked.decisions.mesh, most=_MOST_PRICED
-        )
+        splits, most_work = promising_splits(self.question.problems, self.prices, self.question.mesh, most=_MOST_PRICED)
         for problem, space, work in splits:
             yield self._judged(self.priced(problem, space, ""), chosen, work, most_work)
 
@@ -131,7 +127,7 @@ class _Pricing:
             return "moves data, where the one taken moves none"
         if found.price >= chosen.price:
             return f"dearer by the objective {self.prices.objective!r}"
-        if self.asked.waits:
+        if self.question.waits:
             return "moves operands, where the one taken leaves partial sums that others share"
         return "promised less than those that were priced"
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hlosharding.ir import Shape
 from hlosharding.partitioner.factors.factor_roles import cuts_through_dim, major_dims
 from hlosharding.partitioner.iteration_space import lift, mirror, project, project_result, untile
 from hlosharding.partitioner.local_ops import WindowedFactors
+from hlosharding.partitioner.prices import Prices
 from hlosharding.rules import Dims, Signature
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import HloSharding, TileAssignment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,3 +141,17 @@ class ChoiceProblem:
         """How a result comes out: unreduced where factors `reduced` are split that it has not itself."""
         owed = tuple(factor for factor in reduced if not any(factor in parts for parts in result.dims))
         return project_result(space, major_dims(result.dims, self.signature), owed)
+
+
+class SplitQuestion(NamedTuple):
+    """What is to be chosen of an op."""
+
+    problems: tuple[ChoiceProblem, ...]
+    """Between its operands and what is wanted, with each of its signatures."""
+    waits: bool
+    """Would partial results be reduced later than at the op?"""
+    prices: Prices
+    mesh: TileAssignment | None
+    """The devices, a dim for each axis."""
+    only_claimed: bool
+    """Only as operands and result lie?"""

@@ -17,11 +17,12 @@ import numpy as np
 
 from hlosharding.partitioner.choice import FactorChoice
 from hlosharding.partitioner.factors.candidate_splits import candidate_splits, common_split, split_copies
-from hlosharding.partitioner.factors.choice_problem import ChoiceProblem
+from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, SplitQuestion
 from hlosharding.partitioner.factors.factor_roles import contracts, divides_work, is_reduced
 from hlosharding.partitioner.factors.least_seconds import least_seconds
 from hlosharding.partitioner.factors.split_prices import priced_split, work_per_device
 from hlosharding.partitioner.factors.splits import Splits, splits_by_axes
+from hlosharding.partitioner.partial_sums import is_wanted_partial
 from hlosharding.partitioner.prices import Numbers, Prices
 from hlosharding.reshard import MORE_WORK
 from hlosharding.sharding import HloSharding, TileAssignment
@@ -87,20 +88,13 @@ class _Pool:
         return priced_split(self.problem, self.tables[table].space(number), self.prices, limit)
 
 
-def choose(
-    problems: Sequence[ChoiceProblem],
-    prices: Prices,
-    *,
-    waits: bool = False,
-    mesh: TileAssignment | None = None,
-    only_claimed: bool = False,
-) -> FactorChoice:
+def choose(question: SplitQuestion) -> FactorChoice:
     """The cheapest split that does not repeat work; on a tie the first, and the result's own sharding is the first.
 
-    Each problem is the op with one of its alternative signatures.  `waits`: partial results need not be reduced at
-    once, but later, together with others; then operands that can stay where they are do stay.  `mesh`: its devices, a
-    dim for each axis.  `only_claimed`: as operands and result lie, and no other way.
+    Where partial results need not be reduced at once, but later, together with others, operands that can stay where
+    they are do stay.
     """
+    problems, waits, prices, mesh, only_claimed = question
     free = _free_split(problems, prices)
     if free is not None:
         return free
@@ -208,16 +202,18 @@ def _with_copies_split(best: _Priced, prices: Prices) -> FactorChoice:
     """Where several devices would compute the same partial sums: each computes a part of them, if nothing more is sent.
 
     A dot `m k, k n -> m n` split [1,2,1] over 8 devices makes each of its two partial sums four times; split [4,2,1]
-    each device makes, and reduces, a quarter of one.
+    each device makes, and reduces, a quarter of one.  Where partial sums are wanted, each may sum a part, too.
     """
     problem, choice = best
     space, signature = choice.space, problem.signature
     has_copies = choice.deferred and space.num_tiles < space.total_num_tiles
     if not has_copies or any(r.wanted is None for r in problem.results):
         return choice
+    may_sum = all(is_wanted_partial(r.wanted) for r in problem.results)
     for factor, tiles in enumerate(space.data_dims):
         parts = math.gcd(signature.factors[factor].size, space.total_num_tiles // space.num_tiles)
-        if tiles > 1 or parts == 1 or is_reduced(signature, factor) or not problem.is_possible(factor, parts):
+        is_kept = tiles > 1 or parts == 1 or (is_reduced(signature, factor) and not may_sum)
+        if is_kept or not problem.is_possible(factor, parts):
             continue
         shared = priced_split(problem, split_copies(space, factor, parts), prices)
         if shared is not None and shared.communication <= choice.communication * _EXTRA_SECONDS:

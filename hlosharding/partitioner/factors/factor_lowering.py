@@ -42,7 +42,7 @@ def lower_by_factors(context: Context, inst: Instruction, signature: Signature) 
     """
     values = arrays_of(context, inst.operands)
     wanted = wanted_of(context, inst)
-    lowering = lowering_of(context, inst, signature, values, wanted)
+    lowering = context.plans[inst] = lowering_of(context, inst, signature, values, wanted)
     if lowering.is_op_itself:
         return _op_itself(context, inst, lowering, values, wanted[0])
     results = _computed(context, inst, lowering, values)

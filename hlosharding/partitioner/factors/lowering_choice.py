@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from hlosharding.cost import PART_READERS
 from hlosharding.ir import Instruction, Shape
@@ -15,7 +15,7 @@ from hlosharding.partitioner.broadcast_dims import broadcast_dims_of_results
 from hlosharding.partitioner.choice import FactorChoice, Lowering
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.decisions import Decisions
-from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, Operand, Result
+from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, Operand, Result, SplitQuestion
 from hlosharding.partitioner.factors.factor_choice import choose, other_splits
 from hlosharding.partitioner.factors.factor_roles import splittable
 from hlosharding.partitioner.local_ops import WindowedFactors, local_rule, reversed_taps_dims
@@ -52,15 +52,6 @@ class _Op:
         return self.windows[number] if self.windows is not None else (None,) * len(self.signatures[number].factors)
 
 
-class Asked(NamedTuple):
-    """What was to be chosen of a watched op."""
-
-    problems: list[ChoiceProblem]
-    waits: bool
-    """Would partial results be reduced later than at the op?"""
-    decisions: Decisions
-
-
 def lowering_of(
     context: Context, inst: Instruction, signature: Signature, values: Sequence[Value], wanted: Wanted
 ) -> Lowering:
@@ -68,8 +59,6 @@ def lowering_of(
     decisions = context.decisions
     op, waits = op_of(decisions, inst, signature, values), _may_wait(context, inst)
     key = (op, waits, *places_of(values, wanted))
-    if decisions.watched and inst.name in decisions.watched:
-        decisions.watched[inst.name] = Asked(_problems(inst, op, values, wanted), waits, decisions)
     lowering = decisions.lowerings.get(key)
     if lowering is None:
         lowering = decisions.lowerings[key] = _decided(context, inst, op, values, wanted, waits)
@@ -142,14 +131,14 @@ def _decided(
 ) -> Lowering:
     rule, leaves = local_rule(op.opcode), op.shape.leaves
     broadcast_dims = _broadcast_dims(op, values)
-    problems = _problems(inst, op, values, wanted)
-    mesh, only_claimed = context.decisions.mesh, context.decisions.only_propagated
-    choice = choose(problems, context.prices, waits=waits, mesh=mesh, only_claimed=only_claimed)
+    problems, decisions = tuple(_problems(inst, op, values, wanted)), context.decisions
+    question = SplitQuestion(problems, waits, context.prices, decisions.mesh, decisions.only_propagated)
+    choice = choose(question)
     shapes = tuple(local_shape(context, shape, target) for shape, target in zip(leaves, choice.results, strict=True))
     masked = _masked_dims(op.windows_of(op.signatures.index(choice.signature)), choice, values)
     is_plain = not any(masked) and not any(_enters_once(choice.signature.factors[n]) for n in choice.deferred)
     itself = is_plain and choice.reduce_kind is None and rule.is_same_op and not op.shape.is_tuple
-    return Lowering(choice, shapes, masked, is_plain, broadcast_dims, itself)
+    return Lowering(choice, shapes, masked, is_plain, broadcast_dims, itself, question)
 
 
 def _enters_once(factor: Factor) -> bool:

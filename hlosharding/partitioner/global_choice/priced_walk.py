@@ -75,7 +75,8 @@ class PricedWalk:
 
     def _by_reshape(self, inst: Instruction, wanted: HloSharding | None) -> None:
         value = self.whole(inst.operands[0])
-        source, target = reshapes.choose_reshape(self.context, value, inst.shape, wanted)
+        plan = reshapes.choose_reshape(self.context, value, inst.shape, wanted)
+        source, target = plan.source, plan.target
         self.bring(value, source)
         if is_local_reshape(source, value.shape.dims, target, inst.shape.dims):
             self.bring(Value(inst, inst.shape, target), wanted if wanted is not None else target)

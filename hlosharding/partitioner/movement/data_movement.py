@@ -36,6 +36,7 @@ def move(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     context.paid[inst] = cost
     if chosen is None or _is_better_whole(context, inst, wanted, value_of(by_factors) - value_of(cost)):
         return lower_by_factors(context, inst, signature)
+    context.plans[inst] = chosen[1]
     return to_wanted(context, _moved(context, inst, *chosen), wanted)
 
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 
 from hlosharding.ir import Instruction, Shape
 from hlosharding.partitioner.broadcast_dims import broadcast_dims_after_reshape, one_slice_of
+from hlosharding.partitioner.choice import ReshapePlan
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.iteration_space import untile
 from hlosharding.partitioner.prices import Cost
@@ -44,7 +45,8 @@ def reshape(context: Context, inst: Instruction) -> AnyValue:
     """The cheapest of: the result's tiling carried back, the operand's carried on, or elements moved between both."""
     value, shape = array_of(context, inst.operands[0]), inst.shape
     wanted = context.wanted_leaves(inst)[0]
-    source, target = choose_reshape(context, value, shape, wanted)
+    plan = context.plans[inst] = choose_reshape(context, value, shape, wanted)
+    source, target = plan.source, plan.target
     moved = reshard(context, value, source, "operand of a reshape")
     if not is_local_reshape(source, value.shape.dims, target, shape.dims):
         return _across_tile_edges(context, inst, moved, target)
@@ -85,8 +87,8 @@ def transfer_between(
     return plan_transfer(whole, (before,), after, flat, machine=prices.machine, objective=prices.objective)
 
 
-def choose_reshape(context: Context, value: Value, shape: Shape, wanted: HloSharding | None) -> Pair:
-    """(operand sharding, result sharding) of the reshape; memoised.
+def choose_reshape(context: Context, value: Value, shape: Shape, wanted: HloSharding | None) -> ReshapePlan:
+    """The shardings of operand and result; memoised.
 
     Local, or straight from what the operand has to what is wanted, elements moving between.  Neither is partial: the
     tiles of a whole array are no terms of it, though they have the same shape.
@@ -96,19 +98,22 @@ def choose_reshape(context: Context, value: Value, shape: Shape, wanted: HloShar
     key = (value.shape, shape, value.sharding.uid, value.reduce_kind, value.is_free, value.broadcast_dims, asked)
     known = context.decisions.reshapes
     if key not in known:
-        known[key] = _cheapest_pair(context, value, shape, wanted)
+        known[key] = _cheapest(context, value, shape, wanted)
     return known[key]
 
 
-def _cheapest_pair(context: Context, value: Value, shape: Shape, wanted: HloSharding | None) -> Pair:
+def _cheapest(context: Context, value: Value, shape: Shape, wanted: HloSharding | None) -> ReshapePlan:
     def seconds(pair: Pair) -> float:
         return _local_reshape_seconds(context, value, shape, pair, wanted)
 
     best = min(_pairs(value.whole_sharding, value.shape.dims, shape.dims, wanted), key=seconds)
-    if wanted is None or value.rematerialize is not None or seconds(best) <= 0:
-        return best
+    local = ReshapePlan(*best, seconds(best))
+    if wanted is None or value.rematerialize is not None or local.price <= 0:
+        return local
     transfer = _transfer_seconds(context, value, shape, wanted)
-    return best if transfer is None or transfer >= seconds(best) else (value.whole_sharding, wanted)
+    if transfer is None or transfer >= local.price:
+        return local
+    return ReshapePlan(value.whole_sharding, wanted, transfer)
 
 
 def _local_reshape_seconds(

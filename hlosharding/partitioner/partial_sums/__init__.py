@@ -1,6 +1,11 @@
 """Sums over devices that wait: which ops partial sums pass through, when waiting pays, and what a loop accumulates."""
 
-from hlosharding.partitioner.partial_sums.deferred_reductions import may_wait, pass_through, waiting_pays
+from hlosharding.partitioner.partial_sums.deferred_reductions import (
+    is_wanted_partial,
+    may_wait,
+    pass_through,
+    waiting_pays,
+)
 from hlosharding.partitioner.partial_sums.loop_accumulators import (
     Paths,
     accumulators,
@@ -23,6 +28,7 @@ __all__ = [
     "deferral_rule",
     "deferred_sums",
     "is_awaited",
+    "is_wanted_partial",
     "linear_operands",
     "may_accumulate",
     "may_wait",

@@ -21,6 +21,7 @@ def sink_constants(module: Module) -> None:
     for loop in list(module.of_opcodes("while"))[::-1]:
         if is_plain(loop) and loop.operands[0].opcode == "tuple":
             _sink(module, loop)
+    rewrite.dead_code(module)  # what is in no loop any more
     module.renumber()
 
 

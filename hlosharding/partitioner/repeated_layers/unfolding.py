@@ -64,6 +64,7 @@ class _Unfolding:
         self._root(root)
         self._notes()
         self._undecided()
+        self._plans()
 
     def _rounds(self) -> list[set[Instruction]]:
         """What was written for the root: the walk goes over the results more than once."""
@@ -202,3 +203,12 @@ class _Unfolding:
             if entry[inst] in found:
                 found |= {entry[one]: found[entry[inst]] for one in left_out}
         self.program.undecided = found
+
+    def _plans(self) -> None:
+        """How ops were partitioned, those of the layers that were left out as their like."""
+        entry, by_id = self.folded.entry, self.folded.source.instructions
+        found = {by_id[inst.id]: plan for inst, plan in self.written.plans.items()}
+        for inst, _, left_out in self.folded.alike:
+            if entry[inst] in found:
+                found |= dict.fromkeys([entry[one] for one in left_out], found[entry[inst]])
+        self.written.plans = found

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hlosharding.ir import ComputationBuilder, Instruction
+from hlosharding.partitioner.choice import OpPlan
 from hlosharding.partitioner.repeated_layers.folding import LayersDiffer
 from hlosharding.sharding import HloSharding
 from hlosharding.spmd import Program
@@ -24,6 +25,8 @@ class Written:
     """The shardings of parameters and root."""
     steps: list[tuple[Instruction, int]] = field(default_factory=list[tuple[Instruction, int]])
     """The instructions that were lowered in the order of the walk, and how many local ones stood there after each."""
+    plans: dict[Instruction, OpPlan] = field(default_factory=dict[Instruction, OpPlan])
+    """How they were partitioned."""
     warned: set[Instruction] = field(default_factory=set[Instruction])
     """Those with which a warning came."""
     warnings: int = 0

@@ -135,7 +135,12 @@ class _Parting:
             shared = [p for p in self.entry.parameters if p not in self.program.varying]
             reads.update(dict.fromkeys([p for p in shared if self.placement.home[p] == key[1]][:1]))
         order = {inst: number for number, inst in enumerate(self.entry.instructions)}
-        return inside, sorted(reads, key=order.__getitem__)
+        return inside, sorted(reads, key=lambda read: (-self._bytes_to_sum(read, key), order[read]))
+
+    def _bytes_to_sum(self, read: Instruction, key: Key) -> int:
+        """Behind the last microbatch large sums come first: what is updated with them takes longest, and other sums
+        hide behind it."""
+        return read.shape.byte_size if key[0] == "after" and read in self.program.sums else 0
 
     def _is_given(self, inst: Instruction) -> bool:
         """Does a part make it for others?  What is a result and the same for all microbatches is made for the caller

@@ -44,7 +44,6 @@ class Steps:
     steps: Sequence[_Step]
     types: list[int]
     """The number of each value's type."""
-    num_parameters: int
     makers: list[int]
     results: Names
 
@@ -81,11 +80,10 @@ class StepRecorder(ScheduleBuilder):
         self._found: list[_Kind] = []
         self._made: list[_Step] = []
         self._types: list[int] = []
-        self._num_types = self._num_parameters = 0
+        self._num_types = 0
         self._makers: list[int] = []
 
     def parameter(self, name: str, shape: Shape, devices: Sequence[int], sharding: HloSharding = REPLICATED) -> Ref:
-        self._num_parameters += 1
         return self._value(self._new_types(1)[0], AT_START, ValueType(shape, tuple(devices), sharding))
 
     def run(self, op: Op, *operands: Ref, names: Sequence[str] = ()) -> list[Ref]:
@@ -120,4 +118,4 @@ class StepRecorder(ScheduleBuilder):
     def recorded(self, *results: Ref) -> Steps:
         """All that was said."""
         names = tuple(int(result.name) for result in results)
-        return Steps(self._found, self._made, self._types, self._num_parameters, self._makers, names)
+        return Steps(self._found, self._made, self._types, self._makers, names)

@@ -1,14 +1,15 @@
-"""Shardings in every format: XLA's, Shardy's, JAX's, MLIR's, ONNX's and DTensor's, converted through one hub."""
+"""Shardings in every format, converted through one hub: XLA's, Shardy's and JAX's are here, others enter theirs."""
 
-from hlosharding.sharding.formats.axis_sharding import PARTIAL_KINDS, AxisSharding
 from hlosharding.sharding.formats.cluster import Axes, Axis, Cluster
 from hlosharding.sharding.formats.conversion import convert, same_sharding
 from hlosharding.sharding.formats.features import FEATURES
-from hlosharding.sharding.formats.formats_table import FORMATS, Format
+from hlosharding.sharding.formats.formats_table import FORMATS, Format, register_format
 from hlosharding.sharding.formats.frame import Frame
 from hlosharding.sharding.formats.interchange import Interchange
 from hlosharding.sharding.formats.jax_objects import is_spec, spec_from_text
 from hlosharding.sharding.formats.mlir_text import read_string as read_mlir_string
+from hlosharding.sharding.formats.mlir_text import read_symbol as read_mlir_symbol
+from hlosharding.sharding.formats.mlir_text import write_symbol as write_mlir_symbol
 from hlosharding.sharding.formats.sdy_text import SdySharding
 from hlosharding.sharding.formats.sdy_text import read_named_meshes as read_sdy_meshes
 from hlosharding.sharding.formats.sdy_text import read_sharding as read_sdy_sharding
@@ -17,10 +18,8 @@ from hlosharding.sharding.formats.sdy_text import write_sharding as write_sdy_sh
 __all__ = [
     "FEATURES",
     "FORMATS",
-    "PARTIAL_KINDS",
     "Axes",
     "Axis",
-    "AxisSharding",
     "Cluster",
     "Format",
     "Frame",
@@ -29,9 +28,12 @@ __all__ = [
     "convert",
     "is_spec",
     "read_mlir_string",
+    "read_mlir_symbol",
     "read_sdy_meshes",
     "read_sdy_sharding",
+    "register_format",
     "same_sharding",
     "spec_from_text",
+    "write_mlir_symbol",
     "write_sdy_sharding",
 ]

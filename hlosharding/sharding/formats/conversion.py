@@ -81,7 +81,8 @@ def _read(sharding: Any, frame: Frame, source: str | None) -> Interchange:
 
 
 def _recognised(sharding: Any) -> Format:
-    for form in FORMATS.values():
+    # Plug-ins came last and are asked first: theirs are lists of their own, and `spec` takes any list.
+    for form in reversed([*FORMATS.values()]):
         if form.is_one(sharding):
             return form
     shown = repr(sharding)

@@ -1,6 +1,6 @@
 """The formats of shardings: how each is told, read and written, and what it can say.
 
-Floor: sharding.  A new format is a file beside this one, and a row here.
+Floor: sharding.  A new format is a file beside this one, and a row here; a foreign one, a plug-in that adds its row.
 """
 
 from __future__ import annotations
@@ -9,17 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from hlosharding.registry import Registry
 from hlosharding.sharding.formats import (
-    dtensor,
     hlo_text,
     jax_objects,
-    mesh_lists,
-    onnx_spec,
     sdy,
     sdy_text,
-    shard_dialect,
 )
-from hlosharding.sharding.formats.axis_sharding import PARTIAL_KINDS
 from hlosharding.sharding.formats.frame import Frame
 from hlosharding.sharding.formats.interchange import Interchange
 
@@ -45,9 +41,9 @@ def _features(text: str) -> frozenset[str]:
     return frozenset(text.split(", "))
 
 
-_ONNX = _features("one device, parts of axes, device order")
-_TILES = _ONNX | _features("tuples, unknown, shard groups, manual, partial values")
-_SDY = _ONNX | _features("partial values, free dims, open dims, replicated axes, priorities")
+_DEVICES = _features("one device, parts of axes, device order")
+_TILES = _DEVICES | _features("tuples, unknown, shard groups, manual, partial values")
+_SDY = _DEVICES | _features("partial values, free dims, open dims, replicated axes, priorities")
 _V3 = (_SDY - {"priorities"}) | _features("tuples, manual")
 _JAX = _features("partial values, free dims")
 
@@ -62,19 +58,6 @@ _ROWS = (
         names_axes=True, reductions=sdy_text.REDUCTIONS,
     ),
     Format(
-        "shard", "shard.sharding @grid0 split_axes = [[0]]", shard_dialect.is_shard, shard_dialect.read,
-        shard_dialect.write, frozenset(), names_axes=True,
-    ),
-    Format(
-        "mesh", "[[x]]", mesh_lists.is_lists, mesh_lists.read, mesh_lists.write, _features("partial values"),
-        names_axes=True, reductions=PARTIAL_KINDS,
-    ),
-    Format(
-        "dtensor", "(Shard(dim=0),)", dtensor.is_placements, dtensor.read, dtensor.write,
-        _features("partial values, parts of axes, device order"), names_axes=True, reductions=dtensor.REDUCTIONS,
-    ),
-    Format("onnx", "a ShardingSpecProto", onnx_spec.is_spec, onnx_spec.read, onnx_spec.write, _ONNX),
-    Format(
         "jax", "a NamedSharding", jax_objects.is_jax, jax_objects.read_sharding, jax_objects.to_sharding, _JAX,
         names_axes=True,
     ),
@@ -84,5 +67,14 @@ _ROWS = (
     ),
 )  # fmt: skip
 
-FORMATS: dict[str, Format] = {row.name: row for row in _ROWS}
-"""By name, in the order in which they are tried."""
+FORMATS: Registry[str, Format] = Registry("formats of shardings", plugins=("hlosharding.notations", "hlosharding.onnx"))
+"""By name."""
+
+
+def register_format(form: Format) -> None:
+    """Enter a format under its name; raises HloShardingError if that is taken."""
+    FORMATS.add(form.name, form)
+
+
+for _row in _ROWS:
+    register_format(_row)

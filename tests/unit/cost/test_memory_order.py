@@ -41,6 +41,33 @@ def test_an_update_over_a_donated_weight_frees_its_gradient() -> None:
     assert hs.cost(module).peak_memory_bytes == 6 * 4000
 
 
+LARGE_READ_TWICE = """HloModule m
+ENTRY e {{
+  x = f32[20,100] parameter(0)
+  w = f32[20] parameter(1)
+  v = f32[100,3000] parameter(2)
+  large = f32[20,100] collective-permute(x), source_target_pairs={{{{0,1}}}}, channel_id=1
+  back = f32[100] dot(large, w), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
+  wide = f32[3000] dot(back, v), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
+  narrow = f32[100] dot(wide, v), lhs_contracting_dims={{0}}, rhs_contracting_dims={{1}}
+  {lacking}
+  other = {reader}
+  ROOT t = (f32[100], f32[100], {kind}) tuple(narrow, back, other)
+}}"""
+"""What holds most is `wide`; who reads `large` last lacks something that nobody else reads."""
+AT = "zero = s32[] constant(0)  n = u32[] partition-id()  at = s32[] convert(n)"
+PART = "f32[1,100] dynamic-slice(large, at, zero), dynamic_slice_sizes={1,100}"
+SENT = "u = f32[100] collective-permute(back), source_target_pairs={{0,1}}, channel_id=2"
+PRODUCT = "f32[20] dot(large, u), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+
+
+@pytest.mark.parametrize(("lacking", "reader"), [(AT, PART), (SENT, PRODUCT)], ids=["a scalar", "a little array"])
+def test_a_large_value_does_not_wait_for_what_its_last_reader_lacks(lacking: str, reader: str) -> None:
+    text = LARGE_READ_TWICE.format(lacking=lacking, reader=reader, kind=reader.split()[0])
+    arguments, large, wide = 4 * (20 * 100 + 20 + 100 * 3000), 4 * 20 * 100, 4 * 3000
+    assert arguments + wide < hs.cost(hs.load(text)).peak_memory_bytes < arguments + wide + large
+
+
 def test_the_order_is_one_in_which_it_can_run() -> None:
     module = hs.trace(jax.grad(lambda w, x: jnp.sum(jnp.tanh(jnp.tanh(x @ w) @ w))))(jnp.ones((4, 4)), jnp.ones((8, 4)))
     order = freeing_first(module.entry.post_order(), frozenset({"tuple"}), frozenset(), module.entry)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import hlosharding as hs
 from hlosharding.errors import ShardingError
 from hlosharding.mesh_propagation.mesh_text import moves
-from hlosharding.sharding import Axes, AxisSharding, Cluster
+from hlosharding.notations import AxisSharding
+from hlosharding.sharding import Axes, Cluster
 from hlosharding.xla_bridge import run_stablehlo
 from tests.support.mesh_programs import MLP, program
 

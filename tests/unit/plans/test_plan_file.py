@@ -234,5 +234,5 @@ def test_names_that_match_nothing_and_meshes_of_another_size() -> None:
 
 @pytest.mark.parametrize("said", ["strategy = 'fsdp'", "batch = ['w1']"])
 def test_what_annotations_do_not_say_is_not_ignored(said: str) -> None:
-    with pytest.raises(hs.PlanError, match=r"which say more than its annotations; take hlosharding\.search\.applied"):
+    with pytest.raises(hs.PlanError, match=r"which say more than its annotations; take hs\.apply_plan"):
         PlanFile.parse(f"{said}\n[mesh]\ndata = 2").apply(hs.load(TEXT))

@@ -14,7 +14,6 @@ from hlosharding.compiler import MemoryUse, OptimizedProgram
 from hlosharding.report import (
     Record,
     answers_view,
-    axes_view,
     collective_explanations_view,
     conflicts_view,
     difference_view,
@@ -61,7 +60,7 @@ def records() -> dict[str, Record]:
         "collective": collective_explanations_view([partitioned().explain(0)]),
         "answers": answers_view(hs.explain(partitioned(), "out")),
         "report": hs.report(partitioned(), against=partitioned()).view,
-        "axes": axes_view(hs.propagate_axes(hs.load(CLASH), "4", annotations={"free": "[[0]]"})),
+        "axes": hs.propagate_axes(hs.load(CLASH), "4", annotations={"free": "[[0]]"}),
     }
     return {kind: to_record(view) for kind, view in views.items()}
 

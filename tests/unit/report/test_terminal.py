@@ -21,7 +21,6 @@ from hlosharding.report import (
     Tree,
     View,
     Within,
-    activations_view,
     comparison_view,
     conflicts_view,
     cost_view,
@@ -45,7 +44,6 @@ WIDTHS = (40, 60, 80, 120, 170)
 NAMES = (
     "propagation",
     "parameters",
-    "activations",
     "conflicts",
     "explanations",
     "trace",
@@ -87,8 +85,6 @@ def view(name: str, program: str) -> View:
             return propagation_view(found)
         case "parameters":
             return parameters_view(found)
-        case "activations":
-            return activations_view(found)
         case "conflicts":
             return conflicts_view(found.conflicts)
         case "explanations":

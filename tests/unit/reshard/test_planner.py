@@ -21,7 +21,6 @@ from hlosharding.reshard import (
     ReduceScatter,
     Slice,
     plan_steps,
-    plan_time,
 )
 from hlosharding.sharding import HloSharding
 
@@ -37,13 +36,11 @@ def kinds(source: str, target: str, **options: object) -> list[type]:
 def test_nothing_to_do() -> None:
     named = parse('{devices=[2,4]<=[8] metadata={op_name="x"}}')
     assert plan_steps(SHAPE, parse("{devices=[2,4]0,1,2,3,4,5,6,7}"), named) == ()
-    assert plan_time(SHAPE, ROWS, ROWS) == 0.0
 
 
 def test_a_finer_tiling_of_copies_is_a_free_slice() -> None:
     steps = plan_steps(SHAPE, HloSharding.replicate(), parse("{devices=[2,4]<=[4,2]T(1,0)}"))
     assert [type(step) for step in steps] == [DynamicSlice]
-    assert plan_time(SHAPE, HloSharding.replicate(), ROWS) == 0.0
 
 
 def test_where_time_alone_decides_a_small_array_is_gathered_whole() -> None:
@@ -188,6 +185,26 @@ def test_whole_to_partial_leaves_neutral_elements(kind: str, rest: int) -> None:
     kept, neutral = step.apply([np.full((2, 2), 7, np.int8)] * 2)
     assert (kept == 7).all()
     assert (neutral == rest).all()
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("{devices=[1,4,2]<=[8] last_tile_dims={unreduced, replicated}}", "{unreduced}"),
+        ("{devices=[1,2,4]<=[8] last_tile_dims={replicated, unreduced}}", "{unreduced}"),
+        (
+            "{devices=[2,2,2]<=[8] last_tile_dims={unreduced, replicated}}",
+            "{devices=[2,4]<=[8] last_tile_dims={unreduced}}",
+        ),
+    ],
+)
+def test_copies_of_partial_sums_become_neutral_elements(source: str, target: str) -> None:
+    plan = hs.plan_reshard((4,), "f32", source, target)
+    assert [type(step) for step in plan.steps] == [Keep]
+    terms = [np.arange(4) + 10 * n for n in range(2 if "[2,2,2]" in source else 4)]
+    tiles = np.stack(plan.run(terms))
+    sums = tiles.sum(0) if target == "{unreduced}" else np.concatenate([tiles[:4].sum(0), tiles[4:].sum(0)])
+    np.testing.assert_array_equal(sums, sum(terms))
 
 
 # One device, manual groups, no elements

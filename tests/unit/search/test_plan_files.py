@@ -19,7 +19,7 @@ from hlosharding.errors import PlanError, ScheduleError
 from hlosharding.plans import PlanFile
 from hlosharding.schedule import StageProgram
 from hlosharding.schedule.steps import Apply
-from hlosharding.search import Plan, Planner, applied, megatron, schedule_of
+from hlosharding.search import Plan, Planner, apply_plan, megatron, schedule_of
 from hlosharding.search.plan_files import plan_of
 
 Arrays = list[Any]
@@ -137,7 +137,7 @@ def test_as_one_program_a_found_plan_moves_no_more(text: str) -> None:
     plan, module = Plan.parse(text), hs.trace(step)(*arguments(512, 8))
     machine = machines.h100(16 if plan.order else plan.num_devices)
     found = hs.search(module, batch=["x"], machine=machine, plans=[plan])
-    whole = hs.partition(applied(found.plan_file(), module), machine=machine.with_devices(plan.num_devices))
+    whole = hs.partition(apply_plan(found.plan_file(), module), machine=machine.with_devices(plan.num_devices))
     ops = {each.op for each in found.schedule.steps() if isinstance(each, Apply)}
     parts = [hs.cost(op.program.module) for op in ops if isinstance(op, StageProgram)]
     assert 0 < whole.comm_bytes_per_device <= sum(part.comm_bytes for part in parts)
@@ -146,7 +146,7 @@ def test_as_one_program_a_found_plan_moves_no_more(text: str) -> None:
 def test_one_program_computes_what_one_device_does(cpu_devices: list[Any]) -> None:
     said = "strategy = 'fsdp'\nbatch = ['x']\n[mesh]\ndata = 4\ntensor = 2\n[annotations]\n'weights[0]' = 'P()'"
     module = hs.trace(step)(*arguments())
-    made = applied(PlanFile.parse(said), module)
+    made = apply_plan(PlanFile.parse(said), module)
     lies = {p.op_name: str(made.sharding(p)) for p in made.entry.parameters}
     assert lies["weights[0]"] == "{replicated}"
     assert lies["weights[1]"] == "{devices=[2,4]<=[4,2]T(1,0)}"

@@ -14,7 +14,7 @@ import hlosharding as hs
 from hlosharding.cost import group_placement, machines, permute_placement
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule import StageProgram
-from hlosharding.search import ORDERS, Plan, Planner, plan_space
+from hlosharding.search import Plan, Planner, plan_space
 from tests.support.training_steps import perceptron as step
 
 LETTERS = "PDT"
@@ -25,7 +25,7 @@ def arguments(width: int = 16, rows: int = 32) -> tuple[Any, Any]:
     return [jax.random.normal(k, (width, width)) * 0.3 for k in keys[1:]], jax.random.normal(keys[0], (rows, width))
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", Plan.ORDERS)
 def test_devices_are_counted_through_the_ways_from_the_innermost(order: str) -> None:
     plan, sizes = Plan(3, 4, 2, order=order), {"P": 2, "D": 3, "T": 4}
     expected = np.arange(24).reshape([sizes[way] for way in order]).transpose([order.index(way) for way in LETTERS])
@@ -33,7 +33,7 @@ def test_devices_are_counted_through_the_ways_from_the_innermost(order: str) -> 
 
 
 def test_each_plan_is_there_once_in_each_order_that_differs() -> None:
-    every = list(plan_space(8, (2,), orders=ORDERS))
+    every = list(plan_space(8, (2,), orders=Plan.ORDERS))
     assert len(set(every)) == len(every)
     lies = [(plan.data, plan.tensor, plan.stages, *plan.submeshes) for plan in every]
     assert len(set(lies)) == len(lies)
@@ -47,7 +47,7 @@ def test_no_order(order: str) -> None:
         Plan(2, 2, 2, order=order)
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", Plan.ORDERS)
 def test_a_plan_in_any_order_computes_what_one_device_does(order: str, cpu_devices: list[Any]) -> None:
     weights, x = arguments()
     schedule = Planner(hs.trace(step)(weights, x), ["x"]).schedule(Plan(2, 2, 2, 4, order=order))
@@ -59,7 +59,7 @@ def test_a_plan_in_any_order_computes_what_one_device_does(order: str, cpu_devic
 
 
 @pytest.mark.parametrize("machine", [machines.h100(24), machines.tpu_v5p(16), machines.tpu_v5e(16)], ids=str)
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", Plan.ORDERS)
 def test_groups_of_a_part_stand_where_the_machine_has_its_devices(order: str, machine: Any) -> None:
     for devices in Plan(2, 4, 2, order=order).submeshes:
         groups = ((0, 1, 2, 3), (4, 5, 6, 7)), ((0, 4), (1, 5), (2, 6), (3, 7))
@@ -101,7 +101,7 @@ def test_the_best_order_of_all_is_found() -> None:
         found = hs.search(module, batch=["x"], machine=machine, microbatches=(4,), orders=orders, keep=0, prune=False)
         return {each.plan: each.time_s for each in found.table}
 
-    usual, every = priced(""), priced(*ORDERS)
+    usual, every = priced(""), priced(*Plan.ORDERS)
     assert set(usual) < set(every)
     assert all(every[plan] == pytest.approx(seconds) for plan, seconds in usual.items())
     assert len({round(time, 12) for plan, time in every.items() if plan.order}) > 1
@@ -109,14 +109,14 @@ def test_the_best_order_of_all_is_found() -> None:
 
 def test_on_one_switch_all_orders_are_alike() -> None:
     module = hs.trace(step)(*arguments())
-    found = hs.search(module, batch=["x"], machine=machines.h100(8), microbatches=(4,), orders=ORDERS)
+    found = hs.search(module, batch=["x"], machine=machines.h100(8), microbatches=(4,), orders=Plan.ORDERS)
     assert not any(each.plan.order for each in found.table)
 
 
 def test_programs_of_orders_that_are_joined_alike_are_made_once() -> None:
     module, machine = hs.trace(step)(*arguments()), machines.h100(8)
     planner = Planner(module, ["x"])
-    cuts = [planner.pipeline(Plan(2, 2, 2, 4, order=order), machine) for order in ORDERS]
+    cuts = [planner.pipeline(Plan(2, 2, 2, 4, order=order), machine) for order in Plan.ORDERS]
     programs = [[piece.op.program for piece in cut.pieces if isinstance(piece.op, StageProgram)] for cut in cuts]
     assert all(programs)
     assert all(one is other for made in programs[1:] for one, other in zip(programs[0], made, strict=True))

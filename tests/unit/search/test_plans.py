@@ -13,7 +13,7 @@ import hlosharding as hs
 from hlosharding.cost import machines
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule import ORDERS as SCHEDULES
-from hlosharding.search import ORDERS, Plan
+from hlosharding.search import Plan
 
 COUNTS = st.integers(1, 999_999_999)
 PARTS = st.integers(1, 64)
@@ -23,7 +23,7 @@ WORDS = st.sampled_from(["", "fsdp", "zero2", "my-own.2", "Z/3", "8/1/1/1", "p",
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
     parts = draw(PARTS), draw(PARTS), draw(PARTS)
-    schedule, order = draw(st.sampled_from(["", *SCHEDULES, "1f1b-x2"])), draw(st.sampled_from(["", *ORDERS]))
+    schedule, order = draw(st.sampled_from(["", *SCHEDULES, "1f1b-x2"])), draw(st.sampled_from(["", *Plan.ORDERS]))
     data = draw(st.integers(1, 1000)) * math.prod(parts)
     ways = data, draw(COUNTS), draw(COUNTS), draw(COUNTS)
     return Plan(*ways, schedule, order, draw(WORDS), *parts, draw(st.booleans()))

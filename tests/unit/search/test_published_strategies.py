@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.published.planning import received_by
+import hlosharding as hs
+from benchmarks.published.planning import planner_of, received_by
+from benchmarks.published.transformer import LLAMA_8B
 from hlosharding.cost import machines
+from hlosharding.schedule import StageProgram
 from hlosharding.search import Plan
 from hlosharding.search.tensor_parallel import tensor_splits
 from tests.support.published_steps import BATCH, SMALL, longer_step_of, step_of, weight_bytes
@@ -112,6 +115,16 @@ def test_behind_the_last_microbatch_gradients_are_summed_and_nothing_else_moves(
     closings = step_of(config).planner.pipeline(plan, machines.a100(8)).closings
     share = 2 * (plan.data - 1) / plan.data / plan.tensor
     assert received_by(closings) == pytest.approx(share * weight_bytes(config), rel=1e-5)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_microbatch_moves_the_gradient_of_the_embedding(form: str) -> None:
+    """Of tokens that tensor ways share each adds up some, until the last microbatch."""
+    config = replace(LLAMA_8B, layers=2, scanned=form == "scanned")
+    pieces = planner_of(config, 512).pipeline(Plan(16, 2, 2, 16), machines.h100(64)).pieces
+    programs = [piece.op.program.module for piece in pieces if isinstance(piece.op, StageProgram)]
+    moved = {dim for program in programs for one in hs.collectives(program) for dim in one.shape.dims}
+    assert config.vocabulary not in moved
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -13,7 +13,6 @@ from hlosharding.sharding import (
     device_groups_match,
     group_sharding_on_all_dims_except,
     group_sharding_on_dims,
-    group_sharding_on_replicated_dim,
     grouped_replicated_sharding,
     manual_subgroup_sharding,
     ungroup_sharding,
@@ -94,15 +93,7 @@ def test_groups_along_dims():
         device_groups_along(HloSharding.replicate(), (0,))
 
 
-def test_groups_out_of_replication():
-    partial = parse("{devices=[2,4]<=[8] last_tile_dim_replicate}")
-    group = group_sharding_on_replicated_dim(partial, 2, 8, 1)
-    assert len(group.device_groups) == 2
-    assert str(group.sharding) == "{devices=[2,2]<=[4] last_tile_dim_replicate}"
-    borrowed = group_sharding_on_replicated_dim(HloSharding.iota_tile((2, 4)), 2, 8, 2, (1,))
-    assert borrowed.sharding == HloSharding.iota_tile((2, 2))
-    fallback = group_sharding_on_replicated_dim(HloSharding.iota_tile((8,)), 2, 8, 1)
-    assert fallback.device_groups == ((0, 1, 2, 3), (4, 5, 6, 7))
+def test_replicated_groups_are_equal_in_size():
     with pytest.raises(ShardingError):
         grouped_replicated_sharding(3, 8, 1)
 

@@ -362,6 +362,18 @@ def test_copies_of_addends_make_a_part_of_them_each() -> None:
     assert product.shape.size <= 128 * 160 / 2
 
 
+def test_copies_of_addends_add_up_a_part_of_them_each_where_partial_sums_are_wanted() -> None:
+    local = right(f"""
+        x = bf16[64,16,512] parameter(0){mark("[2,1,1,4]<=[8] copies")}
+        zero = bf16[] constant(0)
+        sums = bf16[512] reduce(x, zero), dimensions={{0,1}}, to_apply=add_bf16
+        wide = f32[512] convert(sums), sharding={{unreduced}}
+        ROOT sum = f32[512] copy(wide){mark("[8]<=[8]")}""")
+    assert counts(local) == {"reduce-scatter": 1}
+    [part] = local.module.of_opcodes("reduce")
+    assert part.operands[0].shape.dims == (64 // 2, 16 // 4, 512)
+
+
 def test_two_splits_that_two_tensors_each_agree_on_share_the_devices() -> None:
     rows, columns = mark("[4,1,2]<=[8] copies"), mark("[1,2,4]<=[8] copies")
     local = right(

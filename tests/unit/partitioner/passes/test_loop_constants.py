@@ -69,10 +69,19 @@ ENTRY e {{
 FILL = "fill = f32[256,256] broadcast(two), dimensions={}"
 
 
+def partitioned(third: str = "fill", made: str = FILL) -> Module:
+    return hs.partition(hs.load(TEXT.format(third=third, made=made))).module
+
+
 def elements(third: str = "fill", made: str = FILL) -> int:
-    local = hs.partition(hs.load(TEXT.format(third=third, made=made))).module
-    [loop] = local.of_opcodes("while")
+    [loop] = partitioned(third, made).of_opcodes("while")
     return len(loop.shape.tuple_shapes)
+
+
+def test_what_is_carried_no_longer_is_not_made_before_the_loop() -> None:
+    broadcast, *others = partitioned().of_opcodes("broadcast")
+    assert not broadcast.computation.is_entry
+    assert not others
 
 
 def test_what_a_trip_changes_is_carried() -> None:

@@ -70,6 +70,15 @@ def test_a_sum_made_ahead_has_parts_of_its_own() -> None:
     assert all(len(part.sums) == len(part.makes) for part in made[:2])
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_behind_the_last_microbatch_the_largest_sums_come_first(name: str) -> None:
+    program, _, made = cut(name)
+    terms = {inst.operands[0] for inst in program.sums}
+    for part in made:
+        sizes = [inst.shape.byte_size for inst in part.reads if part.phase == "after" and inst in terms]
+        assert sizes == sorted(sizes, reverse=True)
+
+
 def test_only_arrays_travel() -> None:
     for name in NAMES:
         _, _, made = cut(name)

@@ -1,0 +1,31 @@
+"""ONNX models: one function per operator, written in JAX, and the whole traced like any JAX function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hlosharding.frontends import READERS, ProgramReader
+from hlosharding.onnx import sharding_spec
+from hlosharding.onnx.device_annotations import OnnxShardings, read_onnx_shardings, write_onnx_shardings
+from hlosharding.onnx.protos import is_onnx
+from hlosharding.sharding import Format, register_format
+
+if TYPE_CHECKING:
+    from hlosharding.ir import Module
+
+__all__ = ["OnnxShardings", "from_onnx", "is_onnx", "read_onnx_shardings", "write_onnx_shardings"]
+
+
+def from_onnx(source: Any, inputs: Mapping[str, Any] | None = None, **options: Any) -> Module:
+    """A Module of a model: see `model.from_onnx`."""
+    from hlosharding.onnx import model  # its operators import JAX
+
+    return model.from_onnx(source, inputs, **options)
+
+
+READERS.add("onnx", ProgramReader(is_onnx, from_onnx))
+register_format(Format(
+    "onnx", "a ShardingSpecProto", sharding_spec.is_spec, sharding_spec.read, sharding_spec.write,
+    frozenset({"one device", "parts of axes", "device order"}),
+))  # fmt: skip

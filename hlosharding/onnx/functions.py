@@ -1,0 +1,94 @@
+"""A model's own functions: each call becomes the nodes of the body, if that is no more than a model may ask for.
+
+Floor: onnx.  Knows protos only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, NamedTuple
+
+from hlosharding.errors import AnnotationError, LoadError
+from hlosharding.onnx.budget import charge_bytes, charge_nodes
+from hlosharding.onnx.protos import all_nodes, domain_of, first_line, label_of, nodes_of
+
+_UNCOUNTED = 1 << 62
+"""No count beyond it matters; functions that double ask for numbers of any length."""
+
+
+class _Key(NamedTuple):
+    """By what a call finds its function."""
+
+    domain: str
+    name: str
+    overload: str
+
+
+class _Size(NamedTuple):
+    """Of a body with all that it calls."""
+
+    nodes: int
+    bytes: int
+
+    def plus(self, other: _Size, times: int) -> _Size:
+        return _Size(*(min(mine + times * more, _UNCOUNTED) for mine, more in zip(self, other, strict=True)))
+
+
+def with_functions_inlined(model: Any) -> Any:
+    """Each call of a function of the model's own is the nodes of its body; annotations of these stay.
+
+    Raises AnnotationError for those of a call: nodes of the body would be without them; LoadError for functions that
+    call each other in circles, or that come too often.
+    """
+    if not model.functions:
+        return model
+    own = {_Key(domain_of(function), function.name, function.overload): function for function in model.functions}
+    for node in all_nodes(model):
+        if node.device_configurations and _called(node) in own:
+            raise AnnotationError(
+                "a call of a local function has device annotations",
+                where=label_of(node),
+                remedy="annotate the nodes of the function, or inline it: onnx.inliner",
+            )
+    _charge_growth(model, own)
+    from onnx import inliner
+
+    try:
+        return inliner.inline_local_functions(model)
+    except Exception as error:
+        raise LoadError(f"local functions cannot be inlined: {first_line(error)}") from error
+
+
+def _called(node: Any) -> _Key:
+    return _Key(domain_of(node), node.op_type, node.overload)
+
+
+def _charge_growth(model: Any, own: Mapping[_Key, Any]) -> None:
+    """Charges what the model gains when each call is a body.  Raises LoadError."""
+    calls = {key: _calls(function, own) for key, function in own.items()}
+    sizes: dict[_Key, _Size] = {}
+    try:
+        for key in TopologicalSorter(calls).static_order():
+            sizes[key] = _with_calls(_own_size(own[key]), calls[key], sizes)
+    except CycleError as error:
+        raise LoadError(f"local functions call each other in a circle: {error.args[1][0].name!r}") from error
+    whole = _with_calls(_own_size(model.graph), _calls(model.graph, own), sizes)
+    there = [_own_size(part) for part in (model.graph, *own.values())]
+    charge_nodes(max(0, whole.nodes - sum(size.nodes for size in there)))
+    charge_bytes(max(0, whole.bytes - sum(size.bytes for size in there)))
+
+
+def _calls(graph: Any, own: Mapping[_Key, Any]) -> Counter[_Key]:
+    return Counter(key for node in nodes_of(graph) if (key := _called(node)) in own)
+
+
+def _own_size(graph: Any) -> _Size:
+    return _Size(sum(1 for _ in nodes_of(graph)), graph.ByteSize())
+
+
+def _with_calls(size: _Size, calls: Counter[_Key], sizes: Mapping[_Key, _Size]) -> _Size:
+    for key, times in calls.items():
+        size = size.plus(sizes[key], times)
+    return size

@@ -1,0 +1,80 @@
+"""What `onnx.version_converter` gets wrong of old opsets, put right in a model that was converted.
+
+Floor: onnx.  What it writes in place of a node bears no name, or another.  Resize and Upsample before opset 11:
+elements lie at multiples of 1 / scale; the converter leaves out what says so, and the default since is another.  PRelu
+before opset 7: a slope of one dim is per channel; since then it is aligned with the last dim.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hlosharding.errors import LoadError
+from hlosharding.onnx.graph import array_of
+from hlosharding.onnx.protos import all_nodes, label_of, nodes_of
+
+
+def restore_names(converted: Any, model: Any) -> None:
+    """Gives each node that is none of the file's the label of the one that it stands for."""
+    labels = {name: label_of(node) for node in all_nodes(model) for name in node.output}
+    known = set(labels.values())
+    for node in reversed(list(all_nodes(converted))):
+        if label_of(node) not in known:
+            node.name = next((labels[name] for name in node.output if name in labels), node.name)
+        for name in node.input:  # what the file has not is for who reads it
+            labels.setdefault(name, label_of(node))
+
+
+def restore_old_resizes(model: Any) -> None:
+    """Gives each Resize the attributes that mean what it meant.  Raises LoadError where there are none."""
+    from onnx import helper
+
+    constants = {t.name: array_of(t) for t in model.graph.initializer if t.data_location != t.EXTERNAL}
+    for node in nodes_of(model.graph):
+        if node.op_type == "Constant" and node.attribute[0].name == "value" and node.attribute[0].t.data_location != 1:
+            constants[node.output[0]] = array_of(node.attribute[0].t)
+        if node.op_type == "Resize":
+            rounding = _rounding(constants.get(node.input[2]))
+            node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
+            node.attribute.append(helper.make_attribute("nearest_mode", rounding))
+
+
+def restore_old_prelus(model: Any) -> None:
+    """Gives each slope of one dim the dims that put it at the channels.  Raises LoadError where that cannot be."""
+    from onnx import shape_inference
+
+    ranks = {v.name: len(v.type.tensor_type.shape.dim) for v in shape_inference.infer_shapes(model).graph.value_info}
+    ranks |= {v.name: len(v.type.tensor_type.shape.dim) for v in model.graph.input}
+    slopes = {t.name: t for t in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type != "PRelu":
+            continue
+        slope, rank = slopes.get(node.input[1]), ranks.get(node.input[0])
+        if slope is None or rank is None:
+            raise LoadError(
+                f"PRelu {node.name!r} of opset 6 without known slopes", remedy="export for opset 7 or newer"
+            )
+        if len(slope.dims) == 1 and slope.dims[0] > 1:
+            slope.dims.extend([1] * (rank - 2))
+            for port in model.graph.input:
+                if port.name == slope.name:
+                    port.type.tensor_type.shape.dim.extend(_ones(rank - 2))
+
+
+def _ones(count: int) -> list[Any]:
+    from onnx import TensorShapeProto
+
+    return [TensorShapeProto.Dimension(dim_value=1) for _ in range(count)]
+
+
+def _rounding(scales: np.ndarray | None) -> str:
+    """Where images grow, the nearest element was the one before; where they shrink, the one after."""
+    if scales is None or np.all(scales >= 1):
+        return "floor"
+    if np.all(scales <= 1):
+        return "ceil"
+    raise LoadError(
+        "a Resize of opset 10 that grows one dim and shrinks another", remedy="export for opset 11 or newer"
+    )

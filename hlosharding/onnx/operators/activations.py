@@ -1,0 +1,105 @@
+"""Activation functions.
+
+Floor: onnx.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from hlosharding.onnx.operators.table import operator
+
+
+@operator("Relu", 14)
+def _relu(x: Any) -> Any:
+    return jnp.maximum(x, jnp.zeros((), x.dtype))
+
+
+@operator("LeakyRelu", 16)
+def leaky_relu(x: Any, *, alpha: float = 0.01) -> Any:
+    """Negative numbers times `alpha`."""
+    return jnp.where(x >= 0, x, x * alpha)
+
+
+@operator("PRelu", 16)
+def _prelu(x: Any, slope: Any) -> Any:
+    return jnp.where(x >= 0, x, x * slope)
+
+
+@operator("ThresholdedRelu", 22)
+def thresholded_relu(x: Any, *, alpha: float = 1.0) -> Any:
+    """Zero up to `alpha`."""
+    return jnp.where(x > alpha, x, jnp.zeros((), x.dtype))
+
+
+@operator("Elu", 22)
+def _elu(x: Any, *, alpha: float = 1.0) -> Any:
+    return jnp.where(x > 0, x, alpha * jnp.expm1(jnp.minimum(x, 0)))
+
+
+@operator("Selu", 22)
+def _selu(x: Any, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Any:
+    return gamma * jnp.where(x > 0, x, alpha * jnp.expm1(jnp.minimum(x, 0)))
+
+
+@operator("Celu", 28)
+def _celu(x: Any, *, alpha: float = 1.0) -> Any:
+    return jnp.maximum(x, 0) + jnp.minimum(0, alpha * jnp.expm1(x / alpha))
+
+
+@operator("Gelu", 20)
+def _gelu(x: Any, *, approximate: str = "none") -> Any:
+    return {"none": gelu, "tanh": partial(jax.nn.gelu, approximate=True)}[approximate](x)
+
+
+def gelu(x: Any) -> Any:
+    """By the error function, which HLO has as one op; JAX's own writes its complement as polynomials."""
+    return 0.5 * x * (1 + lax.erf(x * math.sqrt(0.5)))
+
+
+@operator("Mish", 22)
+def _mish(x: Any) -> Any:
+    return x * jnp.tanh(jax.nn.softplus(x))
+
+
+@operator("Swish", 24)
+def _swish(x: Any, *, alpha: float = 1.0) -> Any:
+    return x * jax.nn.sigmoid(alpha * x)
+
+
+@operator("HardSigmoid", 22)
+def hard_sigmoid(x: Any, *, alpha: float = 0.2, beta: float = 0.5) -> Any:
+    """A line, from 0 to 1."""
+    return jnp.clip(alpha * x + beta, 0, 1)
+
+
+@operator("HardSwish", 22)
+def _hard_swish(x: Any) -> Any:
+    return x * jnp.clip(x / 6 + 0.5, 0, 1)
+
+
+@operator("Shrink", 9)
+def _shrink(x: Any, *, bias: float = 0.0, lambd: float = 0.5) -> Any:
+    low, high = (x + bias).astype(x.dtype), (x - bias).astype(x.dtype)
+    return jnp.where(x < -lambd, low, jnp.where(x > lambd, high, jnp.zeros((), x.dtype)))
+
+
+@operator("Softmax", 13)
+def _softmax(x: Any, *, axis: int = -1) -> Any:
+    return jax.nn.softmax(x, axis)
+
+
+@operator("LogSoftmax", 13)
+def _log_softmax(x: Any, *, axis: int = -1) -> Any:
+    return jax.nn.log_softmax(x, axis)
+
+
+@operator("Hardmax", 13)
+def _hardmax(x: Any, *, axis: int = -1) -> Any:
+    return jax.nn.one_hot(jnp.argmax(x, axis), x.shape[axis], dtype=x.dtype, axis=axis)
