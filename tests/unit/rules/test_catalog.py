@@ -50,8 +50,8 @@ class Watched:
 
     def __getattr__(self, name: str) -> Any:
         of_class = getattr(type(self._inst), name, None)
-        if isinstance(of_class, property):
-            return of_class.fget(self)  # type: ignore[misc]
+        if isinstance(of_class, property) and of_class.fget is not None:
+            return of_class.fget(self)
         self.read.add(name)
         return getattr(self._inst, name)
 
