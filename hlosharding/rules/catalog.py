@@ -1,17 +1,15 @@
 """The table: every opcode on one page, as a rule, as data flow, or as opaque with a reason.
 
-Floor: rules.  A row names its rule and the attributes that the rule reads; with opcode and shapes they are the key
-under which the answer is remembered.
+Floor: rules.  Answers are remembered: for equal ops (`attributes_of`) on equal shapes they are equal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any, TypeAlias
 
-from hlosharding.ir import ELEMENTWISE, Instruction, reducer_kind
+from hlosharding.ir import ELEMENTWISE, Instruction, attributes_of, reducer_kind
 from hlosharding.registry import Registry
 from hlosharding.rules import contractions, elementwise, indexing, layouts, reductions, special, windows
 from hlosharding.rules.custom_calls import custom_call
@@ -25,16 +23,11 @@ class Row:
     """A rule and what, beside opcode and shapes, its answer depends on."""
 
     rule: Callable[[Instruction], Relation]
-    key: Callable[[Instruction], Any] = lambda inst: None
+    key: Callable[[Instruction], Any] = attributes_of
 
 
-def _reads(*attributes: str) -> Callable[[Instruction], Any]:
-    return attrgetter(*attributes)
-
-
-def _reducer(*attributes: str) -> Callable[[Instruction], Any]:
-    read = _reads(*attributes)
-    return lambda inst: (reducer_kind(inst.called[0]), read(inst))
+def _with_reducer(inst: Instruction) -> Any:
+    return reducer_kind(inst.called[0]), attributes_of(inst)
 
 
 catalog: Registry[str, Row | DataFlow | Opaque] = Registry("the catalog of opcodes")
@@ -42,50 +35,48 @@ catalog: Registry[str, Row | DataFlow | Opaque] = Registry("the catalog of opcod
 _RULES: dict[str, Row] = {
     # moving elements
     "bitcast-convert": Row(elementwise.bitcast_convert),
-    "broadcast": Row(layouts.broadcast, _reads("dimensions")),
-    "concatenate": Row(layouts.concatenate, _reads("dimensions")),
-    "iota": Row(layouts.iota, _reads("iota_dimension")),
-    "pad": Row(windows.pad, _reads("padding")),
+    "broadcast": Row(layouts.broadcast),
+    "concatenate": Row(layouts.concatenate),
+    "iota": Row(layouts.iota),
+    "pad": Row(windows.pad),
     "reshape": Row(layouts.reshape),
-    "reverse": Row(layouts.reverse, _reads("dimensions")),
-    "slice": Row(windows.slice_, _reads("slice_dims")),
-    "transpose": Row(layouts.transpose, _reads("dimensions")),
+    "reverse": Row(layouts.reverse),
+    "slice": Row(windows.slice_),
+    "transpose": Row(layouts.transpose),
     # made from nothing
     "constant": Row(elementwise.constant, elementwise.is_splat),
     "rng": Row(elementwise.fresh),
     "rng-bit-generator": Row(special.random_bits),
     # contracting and folding
-    "convolution": Row(
-        contractions.convolution, _reads("conv_dims", "window", "feature_group_count", "batch_group_count")
-    ),
-    "dot": Row(contractions.dot, _reads("dot_dims")),
-    "ragged-dot": Row(contractions.ragged_dot, _reads("ragged_dims")),
-    "reduce": Row(reductions.reduce, _reducer("dimensions")),
-    "reduce-window": Row(windows.reduce_window, _reads("window")),
-    "select-and-scatter": Row(windows.select_and_scatter, _reads("window")),
-    "sort": Row(reductions.sort, _reads("dimensions")),
+    "convolution": Row(contractions.convolution),
+    "dot": Row(contractions.dot),
+    "ragged-dot": Row(contractions.ragged_dot),
+    "reduce": Row(reductions.reduce, _with_reducer),
+    "reduce-window": Row(windows.reduce_window),
+    "select-and-scatter": Row(windows.select_and_scatter),
+    "sort": Row(reductions.sort),
     "topk": Row(reductions.topk),
     # addressing by index
     "dynamic-slice": Row(indexing.dynamic_slice),
     "dynamic-update-slice": Row(indexing.dynamic_update_slice),
-    "gather": Row(indexing.gather, _reads("gather_dims", "gather_slice_sizes")),
-    "scatter": Row(indexing.scatter, _reducer("scatter_dims")),
+    "gather": Row(indexing.gather),
+    "scatter": Row(indexing.scatter, _with_reducer),
     # with a meaning of their own
-    "batch-norm-grad": Row(special.batch_norm, lambda inst: inst.proto.feature_index),
-    "batch-norm-inference": Row(special.batch_norm, lambda inst: inst.proto.feature_index),
-    "batch-norm-training": Row(special.batch_norm, lambda inst: inst.proto.feature_index),
+    "batch-norm-grad": Row(special.batch_norm),
+    "batch-norm-inference": Row(special.batch_norm),
+    "batch-norm-training": Row(special.batch_norm),
     "cholesky": Row(special.cholesky),
-    "fft": Row(special.fft, _reads("fft_length")),
+    "fft": Row(special.fft),
     "get-dimension-size": Row(special.get_dimension_size),
     "map": Row(elementwise.pointwise),
-    "triangular-solve": Row(special.triangular_solve, lambda inst: bool(inst.proto.triangular_solve_options.left_side)),
+    "triangular-solve": Row(special.triangular_solve),
     # collectives of a program that already has some
-    "all-gather": Row(special.resizing, _reads("dimensions")),
+    "all-gather": Row(special.resizing),
     "all-reduce": Row(elementwise.pointwise),
-    "all-to-all": Row(special.all_to_all, _reads("dimensions")),
+    "all-to-all": Row(special.all_to_all),
     "collective-broadcast": Row(elementwise.pointwise),
     "collective-permute": Row(elementwise.pointwise),
-    "reduce-scatter": Row(special.resizing, _reads("dimensions")),
+    "reduce-scatter": Row(special.resizing),
 }
 
 _DATA_FLOW = {
@@ -136,7 +127,7 @@ _OPAQUE = {
 
 def _fill() -> None:
     for opcode in sorted(ELEMENTWISE - {"bitcast-convert"}):
-        catalog.add(opcode, Row(elementwise.pointwise))
+        catalog.add(opcode, Row(elementwise.pointwise, lambda _: None))
     # Registered by name so that the table above stays data: targets decide, and users add to them.
     catalog.add("custom-call", Row(custom_call))
     for opcode, row in _RULES.items():

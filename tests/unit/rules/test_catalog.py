@@ -49,6 +49,9 @@ class Watched:
         self.read: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
+        of_class = getattr(type(self._inst), name, None)
+        if isinstance(of_class, property) and of_class.fget is not None:
+            return of_class.fget(self)
         self.read.add(name)
         return getattr(self._inst, name)
 
@@ -58,9 +61,10 @@ def test_a_rule_reads_no_more_than_its_key_says(case: Any) -> None:
     row = catalog[case.inst.opcode]
     assert isinstance(row, Row)
     keyed, used = Watched(case.inst), Watched(case.inst)
-    row.key(keyed)  # type: ignore[arg-type]
+    key = row.key(keyed)  # type: ignore[arg-type]
     row.rule(used)  # type: ignore[arg-type]
-    assert used.read <= keyed.read | {"opcode", "operands", "shape"}
+    says_all = isinstance(key, bytes)
+    assert says_all or used.read <= keyed.read | {"opcode", "operands", "shape"}
 
 
 def test_equal_instructions_share_a_signature() -> None:
