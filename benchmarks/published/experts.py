@@ -1,4 +1,5 @@
-"""Feed-forward layers of experts as people write them: dense dispatch (GShard) and sorted dispatch (MegaBlocks)."""
+"""Feed-forward layers of experts as people write them: dense dispatch (GShard), and sorted dispatch (MegaBlocks), over
+all of a batch or sequence by sequence."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class Experts:
     dense_layers: int = 0
     """The first layers that have none."""
     dispatch: str = "dense"
-    """`dense`: one-hot products into slots of each expert; `sorted`: tokens by expert, `jax.lax.ragged_dot`."""
+    """`dense`: one-hot products into slots of each expert; `sorted`: tokens by expert, `jax.lax.ragged_dot`;
+    `sorted apart`: those of each sequence by themselves."""
     capacity: float = 2.0
     """Slots of an expert over its fair share of a sequence's tokens; a token that finds none is left out."""
 
@@ -80,4 +82,19 @@ def _sorted(experts: Experts, weights: Weights, x: jax.Array, shares: jax.Array,
     return jnp.zeros_like(tokens).at[order // experts.chosen].add(weighed).reshape(x.shape)
 
 
-DISPATCHES = {"dense": _dense, "sorted": _sorted}
+_OF_SEQUENCES = jax.lax.RaggedDotDimensionNumbers((((2,), (1,)), ((), ())), [1], [0])
+
+
+def _sorted_apart(experts: Experts, weights: Weights, x: jax.Array, shares: jax.Array, chosen: jax.Array) -> jax.Array:
+    """The same with as many groups of each expert as there are sequences: no row leaves its sequence."""
+    picks = chosen.reshape(len(x), -1)
+    order, sizes = jnp.argsort(picks, axis=1), jax.vmap(partial(jnp.bincount, length=experts.count))(picks)
+    product = partial(jax.lax.ragged_dot_general, group_sizes=sizes, ragged_dot_dimension_numbers=_OF_SEQUENCES)
+    places = order // experts.chosen
+    rows = jnp.take_along_axis(x, places[..., None], axis=1)
+    made = product(jax.nn.silu(product(rows, weights["gate"])) * product(rows, weights["up"]), weights["down"])
+    weighed = made * jnp.take_along_axis(shares.reshape(picks.shape), order, axis=1)[..., None]
+    return jax.vmap(lambda x, at, rows: jnp.zeros_like(x).at[at].add(rows))(x, places, weighed)
+
+
+DISPATCHES = {"dense": _dense, "sorted": _sorted, "sorted apart": _sorted_apart}

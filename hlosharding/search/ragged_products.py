@@ -9,33 +9,53 @@ of that expert alone, and these the products before make without a sum.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from hlosharding.ir import ELEMENTWISE, Computation, DotDims, Instruction, Module, NameUniquer, Shape, rewrite
 
 
-def group_sizes(select: Instruction) -> Instruction | None:
-    """Of rows that are repeated for each group, and masked but for its own, the sizes of the groups; else None.
+class Groups(NamedTuple):
+    """Rows that are repeated for each group, and masked but for its own."""
+
+    sizes: Instruction
+    """Of the groups; where rows come in several stretches (the sequences of a batch), of each stretch by itself."""
+    dim: int
+    """Along which they are repeated."""
+
+
+def groups_of(value: Instruction) -> Groups | None:
+    """Of what such rows are, perhaps with their dims in another order; None of anything else.
 
     Group g has the rows from where the one before ends to where it ends: both from running sums of the sizes.
     """
-    mask = select.operands[0] if select.opcode == "select" else None
+    if value.opcode == "transpose":
+        found = groups_of(value.operands[0])
+        return None if found is None else found._replace(dim=value.dimensions.index(found.dim))
+    mask = value.operands[0] if value.opcode == "select" else None
     if mask is None or mask.opcode != "and" or any(side.opcode != "compare" for side in mask.operands):
         return None
     (starts, rows), (same_rows, ends) = (side.operands for side in mask.operands)
     directions = [side.comparison_direction for side in mask.operands]
-    sums, firsts = _along_groups(ends), _along_groups(starts)
-    if directions != ["LE", "LT"] or rows is not same_rows or sums is None or firsts is None:
+    sums, firsts = _of_groups_alone(ends), _of_groups_alone(starts)
+    if directions != ["LE", "LT"] or _source(rows) is not _source(same_rows) or sums is None or firsts is None:
         return None
-    begins_behind = firsts.opcode == "concatenate" and [o.opcode for o in firsts.operands] == ["constant", "slice"]
-    if sums.opcode != "reduce-window" or not begins_behind or firsts.operands[1].operands[0] is not sums:
+    begins_behind = firsts.opcode == "concatenate" and firsts.operands[-1].opcode == "slice"
+    if sums.opcode != "reduce-window" or not begins_behind or firsts.operands[-1].operands[0] is not sums:
         return None
-    return sums.operands[0]
+    return Groups(sums.operands[0], sums.shape.rank - 1)
 
 
-def _along_groups(value: Instruction) -> Instruction | None:
-    """What is repeated along all dims but that of the groups, the first."""
-    return value.operands[0] if value.opcode == "broadcast" and value.dimensions == (0,) else None
+def _of_groups_alone(value: Instruction) -> Instruction | None:
+    """What is repeated along all dims but the first ones, of which the groups are the last."""
+    is_first = value.opcode == "broadcast" and value.dimensions == tuple(range(len(value.dimensions)))
+    return value.operands[0] if is_first and value.dimensions else None
+
+
+def _source(value: Instruction) -> Instruction:
+    """What is repeated, along whatever dims."""
+    while value.opcode in ("broadcast", "reshape"):
+        value = value.operands[0]
+    return value
 
 
 def by_expert(module: Module) -> Module:
@@ -49,7 +69,7 @@ def by_expert(module: Module) -> Module:
     >>> [str(dot.shape) for dot in by_expert(traced).of_opcodes("dot")]
     ['f32[4,16,2]', 'f32[16,8]']
     """
-    if not any(map(group_sizes, module.of_opcodes("select"))):
+    if not any(map(groups_of, module.of_opcodes("select"))):
         return module
     made = module.clone()
     names = NameUniquer(inst.name for inst in made.instructions)
@@ -70,12 +90,19 @@ class _Grouped:
 
     def rewrite(self) -> None:
         for select in list(self.computation.instructions):
-            sizes = group_sizes(select)
-            repeated = select.operands[1] if sizes is not None else select
-            if sizes is not None and repeated.opcode == "broadcast" and 0 not in repeated.dimensions:
-                found = self._of_each(repeated.operands[0], sizes, select)
-                if found is not None and found.shape == repeated.shape:
-                    rewrite.replace_operand(select, 1, found)
+            groups = groups_of(select) if select.opcode == "select" else None
+            repeated = select.operands[1] if groups is not None else select
+            if groups is not None and repeated.opcode == "broadcast" and groups.dim not in repeated.dimensions:
+                found = self._of_each(repeated.operands[0], groups.sizes, select)
+                if found is not None and found.shape.size == repeated.shape.size:
+                    rewrite.replace_operand(select, 1, self._in_place(found, groups.dim, select))
+
+    def _in_place(self, found: Instruction, dim: int, select: Instruction) -> Instruction:
+        """With the groups, its first dim, where those that are masked have them."""
+        if dim == 0:
+            return found
+        order = (*range(1, dim + 1), 0, *range(dim + 1, select.shape.rank))
+        return self._insert("transpose", found, (found,), select.shape, select, dimensions=order)
 
     def _of_each(self, value: Instruction, sizes: Instruction, reader: Instruction) -> Instruction | None:
         """What has of each group at least its own rows; None for what no product makes so."""
@@ -94,12 +121,13 @@ class _Grouped:
     def _product(self, dot: Instruction, sizes: Instruction, reader: Instruction) -> Instruction | None:
         """A product of each group in place of their sum."""
         dims, (rows, weights) = dot.dot_dims, dot.operands
-        if group_sizes(rows) is not sizes or 0 not in dims.lhs_contracting or dims.lhs_batch:
+        groups, pairs = groups_of(rows), dict(zip(dims.lhs_contracting, dims.rhs_contracting, strict=True))
+        if groups is None or groups.sizes is not sizes or groups.dim not in pairs or dims.lhs_batch:
             return None
-        pairs = dict(zip(dims.lhs_contracting, dims.rhs_contracting, strict=True))
-        group = pairs.pop(0)
-        of_each = DotDims(tuple(pairs), tuple(pairs.values()), (0,), (group,))
-        return self._insert("dot", dot, (rows, weights), rows.shape.dims[0], reader, dot_dims=of_each)
+        group = pairs.pop(groups.dim)
+        of_each = DotDims(tuple(pairs), tuple(pairs.values()), (groups.dim,), (group,))
+        shape = _of_groups(dot, rows.shape.dims[groups.dim])
+        return self._insert("dot", dot, (rows, weights), shape, reader, dot_dims=of_each)
 
     def _pointwise(self, op: Instruction, sizes: Instruction, reader: Instruction) -> Instruction | None:
         found = [self._of_each(operand, sizes, reader) for operand in op.operands]
@@ -116,22 +144,22 @@ class _Grouped:
 
     def _repeated(self, value: Instruction, groups: int, reader: Instruction) -> Instruction:
         dims = tuple(range(1, value.shape.rank + 1))
-        return self._insert("broadcast", value, (value,), groups, reader, dimensions=dims)
+        return self._insert("broadcast", value, (value,), _of_groups(value, groups), reader, dimensions=dims)
 
     def _insert(
         self,
         opcode: str,
         like: Instruction,
         operands: Sequence[Instruction],
-        groups: int,
+        shape: Shape,
         reader: Instruction,
         **attributes: Any,
     ) -> Instruction:
-        """Ahead of its reader, with the groups as the first dim."""
+        """Ahead of its reader."""
         place, name = self.computation.instructions.index(reader), self.names.fresh(like.name)
-        shape = _of_groups(like, groups)
         return rewrite.insert(self.computation, place, opcode, shape, operands, name=name, like=like, **attributes)
 
 
 def _of_groups(value: Instruction, groups: int) -> Shape:
+    """With the groups as the first dim."""
     return value.shape.with_dims((groups, *value.shape.dims))

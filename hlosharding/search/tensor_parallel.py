@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from hlosharding.ir import PACKS, Instruction, Module, fused_attention, while_parts
 from hlosharding.rules import Dims, Halo, Nothing, Reduce, Signature, Whole, signature_of
-from hlosharding.search.ragged_products import group_sizes
+from hlosharding.search.ragged_products import groups_of
 
 _SAME_WEIGHT = {
     "convert",
@@ -162,8 +162,9 @@ class _Walk:
             place = {dim[0]: n for n, dim in enumerate(signature.operands[number]) if len(dim) == 1}
             shared = place.keys() & {f for dim in signature.operands[1 - number] for f in dim}
             of_each = [f for f in shared if isinstance(signature.factors[f].owes, Nothing)]
-            if not of_each and group_sizes(inst.operands[1 - number]) is not None:  # a sum over rows but one's zeros
-                of_each = [f for f in shared if f in signature.operands[1 - number][0]]
+            groups = groups_of(inst.operands[1 - number])
+            if not of_each and groups is not None:  # a sum over rows but one's zeros
+                of_each = [f for f in shared if f in signature.operands[1 - number][groups.dim]]
             if of_each:
                 n = place[min(of_each)]
                 self.experts[parameter.parameter_number] = dims[n], operand.shape.dims[n]

@@ -24,6 +24,7 @@ from hlosharding.sharding import (
     is_local_reshape,
     partial_sum_groups,
     propagate_through_reshape,
+    uneven_dims,
     without_partials,
 )
 
@@ -248,26 +249,35 @@ def _scattered(context: Context, inst: Instruction) -> Value | None:
     shardings = _shardings_of_rows(inst, updates, indices.shape.rank)
     if shardings is None or reshard_price(context, indices, shardings[0]) > reshard_price(context, indices, REPLICATED):
         return None
-    zeros, places = replicate(context, array_of(context, inst.operands[0])), reshard(context, indices, shardings[0])
-    local = context.emitter.local(inst, inst.shape, (zeros.local, places.local, updates.local))
+    zeros = reshard(context, array_of(context, inst.operands[0]), without_partials(shardings[1]))
+    places = reshard(context, indices, shardings[0])
+    local = context.emitter.local(inst, zeros.local.shape, (zeros.local, places.local, updates.local))
     return Value(local, inst.shape, shardings[1], "add")
 
 
 def _shardings_of_rows(inst: Instruction, updates: Value, rank: int) -> tuple[HloSharding, HloSharding] | None:
-    """Of a scatter's indices, and of its result, where updates are split by rows at most, an index for each."""
+    """Of a scatter's indices, and of its result, where updates are split by rows at most, an index for each.
+
+    Evenly: rows of padding would be added, too.
+    """
     sharding, dims = updates.sharding, inst.scatter_dims
     if sharding.kind != "tiled":
         return REPLICATED, sharding
     tiles, types, ways = sharding.tiles.array, sharding.subgroup_types, sharding.data_dims
     is_by_rows = 0 not in dims.update_window_dims and dims.index_vector_dim == rank - 1 > 0
+    is_by_rows &= not uneven_dims(sharding, updates.shape.dims)
     if any(n > 1 for n in ways[1:]) or types.count("unreduced") != 1 or (ways[0] > 1 and not is_by_rows):
         return None
-    groups = tiles.shape[len(ways) :]
+    groups, found = tiles.shape[len(ways) :], HloSharding.partial_tile(tiles.reshape(ways[0], *(1,) * (rank - 1), -1))
+    own = dict(zip(dims.scatter_indices_batching_dims, dims.input_batching_dims, strict=True)).get(0)
+    if own is not None:  # each row has a part of the result to itself
+        data = [ways[0] if dim == own else 1 for dim in range(inst.shape.rank)]
+        return found, _unreduced_like(tiles.reshape(*data, *groups), sharding)
     at = types.index("unreduced")
     summed = np.moveaxis(tiles.reshape(ways[0], *groups), 0, at)
     sizes = (*groups[:at], ways[0] * groups[at], *groups[at + 1 :])
     made = _unreduced_like(summed.reshape((1,) * inst.shape.rank + sizes), sharding)
-    return HloSharding.partial_tile(tiles.reshape(ways[0], *(1,) * (rank - 1), -1)), made
+    return found, made
 
 
 def _copied(context: Context, inst: Instruction) -> Value | None:

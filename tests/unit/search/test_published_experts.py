@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks.published.experts import Experts
@@ -16,11 +17,14 @@ from tests.support.published_steps import BATCH, SMALL, step_of, weight_bytes
 MIXTRAL = replace(SMALL, layers=2, experts=Experts(count=4, chosen=2, hidden=32))
 DEEPSEEK = Experts(count=8, chosen=3, hidden=16, shared=2, dense_layers=1, dispatch="sorted")
 SORTED = replace(MIXTRAL, layers=3, experts=DEEPSEEK)
+APART = replace(SORTED, experts=replace(DEEPSEEK, dispatch="sorted apart"))
 FORMS = {
     "dense scanned": MIXTRAL,
     "dense listed": MIXTRAL.listed(),
     "sorted scanned": SORTED,
     "sorted listed": SORTED.listed(),
+    "apart scanned": APART,
+    "apart listed": APART.listed(),
 }
 PLANS = (
     Plan(8, strategy="fsdp"),
@@ -29,19 +33,23 @@ PLANS = (
     Plan(2, 2, 2),
 )
 MICROBATCHED = (Plan(4, 2, microbatches=2), Plan(4, 1, 2, 2, strategy="fsdp"))
+OF_EXPERTS = Plan(4, 1, 2, 2, strategy="zero1", experts=4)
 OF_SLOTS = (
+    *PLANS,
     *MICROBATCHED,
     Plan(8, experts=4),
     Plan(4, 2, strategy="fsdp", experts=2, sequence=True),
-    Plan(4, 1, 2, 2, strategy="zero1", experts=4),
+    OF_EXPERTS,
 )
 OF_ROWS = (
+    *PLANS,
     Plan(8, experts=4),
     Plan(4, 2, strategy="fsdp", experts=2, sequence=True),
     Plan(2, 4, strategy="fsdp", experts=2),
     Plan(4, 1, 2, strategy="zero1", experts=4),
 )
-CASES = [(form, plan) for form in FORMS for plan in (*PLANS, *(OF_SLOTS if "dense" in form else OF_ROWS))]
+BY_DISPATCH = {"dense": OF_SLOTS, "sorted": OF_ROWS, "apart": (*MICROBATCHED, OF_EXPERTS)}
+CASES = [(form, plan) for form in FORMS for plan in BY_DISPATCH[form.split()[0]]]
 
 
 @pytest.mark.parametrize(("form", "plan"), CASES, ids=str)
@@ -51,9 +59,16 @@ def test_a_plan_computes_what_one_device_does(form: str, plan: Plan, cpu_devices
 
 @pytest.mark.parametrize("form", ["sorted scanned", "sorted listed"])
 def test_tokens_sorted_over_the_whole_batch_take_one_microbatch(form: str) -> None:
-    """Where a token's row lies depends on the tokens of all sequences."""
+    """Where a token's row lies depends on the tokens of all sequences; sorted sequence by sequence it does not."""
     with pytest.raises(ScheduleError, match="one microbatch"):
         step_of(FORMS[form]).planner.schedule(MICROBATCHED[0])
+
+
+@pytest.mark.parametrize("form", ["scanned", "listed"])
+def test_sorted_sequence_by_sequence_tokens_meet_the_same_experts(form: str) -> None:
+    whole, apart = (step_of(FORMS[f"{dispatch} {form}"]).expected for dispatch in ("sorted", "apart"))
+    for one, other in zip(whole, apart, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_without_experts_a_plan_of_experts_is_refused() -> None:

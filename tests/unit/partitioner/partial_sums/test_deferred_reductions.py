@@ -249,3 +249,38 @@ def test_a_sum_waits_for_its_rows_to_be_added_to_fewer(rows: str) -> None:
     )
     assert counts(local) == {"reduce-scatter": 1}
     assert local.comm_bytes_per_device == 7 / 8 * 64 * 64 * 4
+
+
+@pytest.mark.parametrize("batch", [4, 6])
+def test_a_sum_waits_for_its_rows_to_be_added_to_fewer_sequence_by_sequence(batch: int) -> None:
+    local = right(
+        f"""
+        i = s32[{batch},64,1] parameter(0){mark("[2,1,1,4]<=[8] copies")}
+        x = f32[{batch},64,80] parameter(1){mark("[2,1,4]<=[8]")}
+        w = f32[80,24] parameter(2){mark("[4,1,2]<=[2,4]T(1,0) copies")}
+        d = f32[{batch},64,24] dot(x, w), lhs_contracting_dims={{2}}, rhs_contracting_dims={{0}}
+        zero = f32[] constant(0)
+        z = f32[{batch},16,24] broadcast(zero), dimensions={{}}
+        ROOT s = f32[{batch},16,24] scatter(z, i, d), update_window_dims={{2}}, inserted_window_dims={{1}},
+          scatter_dims_to_operand_dims={{1}}, input_batching_dims={{0}}, scatter_indices_batching_dims={{0}},
+          index_vector_dim=2, to_apply=add_f32{mark("[2,1,1,4]<=[8] copies")}""",
+        np.arange(batch * 64, dtype=np.int32).reshape(batch, 64, 1) * 7 % 16,
+    )
+    assert counts(local) == {"all-reduce": 1}
+    assert local.comm_bytes_per_device == 2 * 3 / 4 * (batch // 2) * 16 * 24 * 4
+
+
+@pytest.mark.parametrize("rows", [510, 511])
+def test_rows_that_do_not_divide_are_added_once(rows: int) -> None:
+    right(
+        f"""
+        i = s32[{rows},1] parameter(0){mark("")}
+        x = f32[{rows},800] parameter(1){mark("[4,2]<=[8]")}
+        w = f32[800,64] parameter(2){mark("[2,1,4]<=[4,2]T(1,0) copies")}
+        d = f32[{rows},64] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+        zero = f32[] constant(0)
+        z = f32[64,64] broadcast(zero), dimensions={{}}
+        ROOT s = f32[64,64] scatter(z, i, d), update_window_dims={{1}}, inserted_window_dims={{0}},
+          scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=add_f32{mark("[8,1]<=[8]")}""",
+        np.arange(rows, dtype=np.int32).reshape(rows, 1) * 7 % 64,
+    )

@@ -1,0 +1,44 @@
+"""Products of tokens sorted by expert: what lies between two of them is made expert by expert, and is the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlosharding as hs
+from hlosharding.search.ragged_products import by_expert
+
+OF_SEQUENCES = jax.lax.RaggedDotDimensionNumbers((((2,), (1,)), ((), ())), [1], [0])
+SIZES = np.array([[3, 5, 0, 8], [16, 0, 0, 0], [1, 2, 3, 10]], np.int32)
+
+
+def whole(rows: Any, weights: Any, sizes: Any) -> Any:
+    return jax.lax.ragged_dot(rows, weights, sizes)
+
+
+def apart(rows: Any, weights: Any, sizes: Any) -> Any:
+    return jax.lax.ragged_dot_general(rows, weights, sizes, OF_SEQUENCES)
+
+
+@pytest.mark.parametrize(
+    ("product", "rows", "sizes", "between"),
+    [(whole, (16, 8), SIZES[0], "f32[4,16,2]"), (apart, (3, 16, 8), SIZES, "f32[4,3,16,2]")],
+    ids=["all rows", "sequence by sequence"],
+)
+def test_what_lies_between_two_products_is_made_expert_by_expert(
+    product: Any, rows: tuple[int, ...], sizes: Any, between: str
+) -> None:
+    def layer(up: Any, down: Any, x: Any, sizes: Any) -> Any:
+        return product(jnp.tanh(product(x, up, sizes)), down, sizes)
+
+    random = np.random.default_rng(0)
+    up, down, x = (random.normal(size=dims).astype(np.float32) for dims in ((4, 8, 2), (4, 2, 8), rows))
+    made = by_expert(hs.trace(layer)(up, down, x, sizes))
+    first, _ = made.of_opcodes("dot")
+    assert str(first.shape) == between
+    found = hs.partition(made).run_reference(up, down, x, sizes)
+    np.testing.assert_allclose(found, layer(up, down, x, sizes), rtol=1e-5, atol=1e-6)
