@@ -115,8 +115,7 @@ class _StackReader:
 
     def stack(self, inst: Instruction) -> _Stack:
         """An instruction's."""
-        metadata = inst.proto.metadata
-        key = metadata.stack_frame_id, "transpose(" in metadata.op_name
+        key = inst.proto.metadata.stack_frame_id, inst.is_backward
         if key not in self._known:
             self._known[key] = self.read(inst.frames.of_user[::-1][self._begin :], is_backward=key[1])
         return self._known[key]

@@ -449,7 +449,7 @@ def _wish_of(lines: Sequence[Line]) -> str:
     """The user's function that nearly all lines came from, or `layer`."""
     [(favourite, count)] = Counter(line.inst.frames.function_name for line in lines).most_common(1)
     name = identifier(favourite) if favourite and 2 * count > len(lines) else "layer"
-    backward = sum("transpose(" in line.inst.op_name for line in lines) * 2 > len(lines)
+    backward = sum(line.inst.is_backward for line in lines) * 2 > len(lines)
     return f"{name}_grad" if backward else name
 
 

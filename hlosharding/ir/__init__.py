@@ -44,6 +44,7 @@ from hlosharding.ir.opcode import (
     REARRANGES,
     RENAMES,
     SAME_ELEMENTS,
+    SIDE_EFFECTS_IN_XLA,
     TRANSCENDENTAL,
     collective_kind,
 )
@@ -82,6 +83,7 @@ __all__ = [
     "RENAMES",
     "RULE_MARK",
     "SAME_ELEMENTS",
+    "SIDE_EFFECTS_IN_XLA",
     "TRANSCENDENTAL",
     "Between",
     "Branch",

@@ -18,17 +18,10 @@ from hlosharding.ir.frame_table import FrameTable
 from hlosharding.ir.graph import Computation, Instruction
 from hlosharding.ir.module import Module
 from hlosharding.ir.name_uniquer import NameUniquer
+from hlosharding.ir.opcode import SIDE_EFFECTS_IN_XLA
 from hlosharding.ir.shape import Shape
 from hlosharding.ir.shape_inference import infer_shape, stated_type
 from hlosharding.sharding import HloSharding
-
-SIDE_EFFECTS = frozenset(
-    {
-        *("send", "send-done", "recv", "recv-done", "infeed", "outfeed", "rng", "rng-get-and-update-state"),
-        *("all-reduce-start", "all-reduce-done", "all-gather-start", "all-gather-done"),
-        *("collective-broadcast", "collective-permute-start", "collective-permute-done"),
-    }
-)
 
 
 class Edit:
@@ -131,7 +124,7 @@ class Edit:
 
     def has_side_effect(self, instruction: Instruction) -> bool:
         """XLA's HasSideEffect in an SPMD compile, where channels of collectives are none."""
-        if instruction.opcode in SIDE_EFFECTS or instruction.proto.custom_call_has_side_effect:
+        if instruction.opcode in SIDE_EFFECTS_IN_XLA or instruction.proto.custom_call_has_side_effect:
             return True
         return any(self.has_side_effect(i) for c in instruction.called for i in self._live[c])
 

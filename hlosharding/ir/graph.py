@@ -108,6 +108,16 @@ class Instruction(InstructionAttributes):
         """ "file.py:31" of the innermost frame outside installed packages; "" when unknown."""
         return self.frames.location
 
+    @property
+    def path(self) -> str:
+        """Of a parameter what the user calls it: `params['w']`; its name where nobody says."""
+        return self.op_name or self.name
+
+    @property
+    def is_backward(self) -> bool:
+        """Does the op stand in a backward pass?  JAX writes that into its name."""
+        return "transpose(" in self.op_name
+
     def __repr__(self) -> str:
         return f"%{self.name} = {self.shape} {self.opcode}({', '.join('%' + o.name for o in self.operands)})"
 

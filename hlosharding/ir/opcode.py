@@ -49,6 +49,11 @@ FIRST_INDEX = {"dynamic-slice": 1, "dynamic-update-slice": 2}
 SIDE_EFFECTS = frozenset(
     {"infeed", "outfeed", "recv", "recv-done", "rng", "rng-get-and-update-state", "send", "send-done"}
 )
+SIDE_EFFECTS_IN_XLA = SIDE_EFFECTS | frozenset(
+    "all-gather-done all-gather-start all-reduce-done all-reduce-start collective-broadcast collective-permute-done"
+    " collective-permute-start".split()
+)
+"""By XLA's HasSideEffect, whatever else it asks of an op."""
 _OTHER = frozenset(
     "add-dependency after-all batch-norm-grad batch-norm-inference batch-norm-training bitcast broadcast cholesky"
     " concatenate constant convolution custom-call domain dot dynamic-reshape dynamic-slice dynamic-update-slice fft"

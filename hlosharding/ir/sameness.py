@@ -60,9 +60,8 @@ def attributes_of(inst: Instruction) -> Any:
 
 def _all_but_the_channel(inst: Instruction) -> bytes:
     """Which channel does not matter, that there is one does."""
-    return stated_of(inst, ("shape", "control_predecessor_ids", "frontend_attributes", "channel_id")) + bytes(
-        [inst.channel_id > 0]
-    )
+    said = stated_of(inst, ("shape", "control_predecessor_ids", "frontend_attributes", "channel_id"))
+    return said + bytes([inst.channel_id > 0])
 
 
 def stated_of(inst: Instruction, but: tuple[str, ...] = ()) -> bytes:

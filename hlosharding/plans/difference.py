@@ -168,7 +168,7 @@ def _matched(
 def _path(inst: Instruction) -> Hashable:
     """A parameter's."""
     is_argument = inst.opcode == "parameter" and inst.computation.is_entry
-    return (inst.op_name or inst.name) if is_argument else None
+    return inst.path if is_argument else None
 
 
 def _named(inst: Instruction) -> Hashable:

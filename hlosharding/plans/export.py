@@ -174,14 +174,14 @@ def _mesh_of_primes(count: int) -> MeshInfo:
 
 def _paths(parameters: Sequence[Instruction]) -> list[str]:
     """Of each array of them."""
-    return [p.op_name or p.name for p in parameters for _ in p.shape.leaves]
+    return [p.path for p in parameters for _ in p.shape.leaves]
 
 
 def _edges(holders: Sequence[Instruction], shardings: Boundary, mesh: MeshInfo) -> list[Any]:
     """Of each argument, or result, the PartitionSpec, or a text: why it has none."""
     arrays = [(inst, shape.dims) for inst in holders for shape in inst.shape.leaves]
     both = zip(arrays, shardings, strict=True)
-    return [_edge(f"{inst.op_name or inst.name}", sharding, dims, mesh) for (inst, dims), sharding in both]
+    return [_edge(inst.path, sharding, dims, mesh) for (inst, dims), sharding in both]
 
 
 def _edge(name: str, sharding: HloSharding | None, dims: tuple[int, ...], mesh: MeshInfo) -> Any:

@@ -25,7 +25,7 @@ class ReplicatedValue:
     def name(self) -> str:
         """An argument's path, or the opcode: instructions are numbered anew when a program changes."""
         inst = self.instruction
-        return (inst.op_name or inst.name) if inst.opcode == "parameter" else inst.opcode
+        return inst.path if inst.opcode == "parameter" else inst.opcode
 
     @property
     def nbytes(self) -> int:

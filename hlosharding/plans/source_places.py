@@ -59,7 +59,7 @@ def places(module: Module) -> dict[Place, list[Instruction]]:
 def _place_of(inst: Instruction) -> Place | None:
     if inst.opcode in _HOLD or not inst.shape.is_array or not inst.shape.rank:
         return None
-    if any(mark in inst.op_name for mark in ("transpose(", "vmap(")):
+    if inst.is_backward or "vmap(" in inst.op_name:
         return None
     if not inst.frames.of_user:
         return None

@@ -6,7 +6,7 @@ about an opcode is policy, not truth: the truth about its dims is in `rules`.
 
 from __future__ import annotations
 
-from hlosharding.ir import CONTROL_FLOW, ELEMENTWISE, Instruction, is_custom_partitioning
+from hlosharding.ir import CONTROL_FLOW, ELEMENTWISE, SIDE_EFFECTS_IN_XLA, Instruction, is_custom_partitioning
 from hlosharding.ir import custom_call_targets as targets
 
 NEVER = 9
@@ -94,11 +94,6 @@ SHARD_BARRIER_FROM, SHARD_BARRIER_TO = "ShardBarrierFrom", "ShardBarrierTo"
 # Tuples whose elements belong together take a manual operand's sharding as a whole.
 CORRELATED_TUPLES = frozenset({"reduce", "sort", "reduce-window", "custom-call"})
 
-_SIDE_EFFECTS = _words(
-    "send send-done recv recv-done rng rng-get-and-update-state infeed outfeed all-reduce-start"
-    " all-reduce-done all-gather-start all-gather-done collective-broadcast collective-permute-start"
-    " collective-permute-done"
-)
 _LAYOUT_SIDE_EFFECTS = frozenset({"all-to-all", "all-gather", "all-reduce", "reduce-scatter"})
 
 
@@ -156,7 +151,7 @@ def has_side_effect(instruction: Instruction, opcode: str) -> bool:
 
 
 def _acts(instruction: Instruction, opcode: str) -> bool:
-    if opcode in _SIDE_EFFECTS:
+    if opcode in SIDE_EFFECTS_IN_XLA:
         return True
     if opcode == "custom-call" and instruction.proto.custom_call_has_side_effect:
         return True

@@ -70,7 +70,7 @@ def parameters_view(propagated: Propagation, mesh: Any = None) -> View:
     rows: list[Row] = []
     for parameter in propagated.module.entry.parameters:
         sharding = propagated.module.sharding(parameter)
-        path = _shared_path(parameter.op_name or parameter.name, (str(parameter.shape), spell(sharding, mesh)), known)
+        path = _shared_path(parameter.path, (str(parameter.shape), spell(sharding, mesh)), known)
         rows.append({"parameter": path, "shape": parameter.shape, "sharding": sharding, "times": 1})
     columns = (Column(key="parameter", heading="parameter"), _SHAPE, _FOUND, _TIMES)
     title = "Parameters, with their layers and moments"

@@ -113,7 +113,7 @@ def improved(
     with counting("improving a plan", progress) as told:
         climb = _Climb(planner, start, machine, steps, told)
         is_done = climb.run()
-    paths = {number: parameter.op_name or parameter.name for number, parameter in climb.parameters.items()}
+    paths = {number: parameter.path for number, parameter in climb.parameters.items()}
     specs = {paths[number]: spec for number, spec in climb.specs.items()}
     known = planner.having(NAME, climb.alike(specs))
     return Improved(known, machine, climb.start, climb.best, specs, tuple(climb.changes), climb.tried, is_done)
@@ -164,8 +164,7 @@ class _Climb:
         if chosen is self.specs:
             return False
         self.specs = chosen
-        path = parameter.op_name or parameter.name
-        self.changes.append(Change(path, was, chosen.get(number), before.time_s, self.best.time_s))
+        self.changes.append(Change(parameter.path, was, chosen.get(number), before.time_s, self.best.time_s))
         return True
 
     def _others(self, parameter: Instruction) -> Iterator[Any]:

@@ -47,7 +47,7 @@ def plan_file(planner: Planner, plan: Plan, machine: Machine) -> PlanFile:
 def _annotations(planner: Planner, plan: Plan) -> tuple[tuple[str, str], ...]:
     """The arguments' shardings over the mesh of a stage."""
     annotated = planner.annotated(plan)
-    said = {_path(p): as_read(p, annotated.sharding) for p in annotated.entry.parameters}
+    said = {p.path: as_read(p, annotated.sharding) for p in annotated.entry.parameters}
     return PlanFile.of({name: s for name, s in said.items() if s is not None}, mesh=mesh_of(plan.ways)).annotations
 
 
@@ -55,11 +55,7 @@ def _names(parameters: Collection[Instruction], numbers: Collection[int]) -> tup
     """The fewest names of these: of an argument whose leaves are all among them its own."""
     others = {argument_of(p) for p in parameters if p.parameter_number not in numbers}
     among = (p for p in parameters if p.parameter_number in numbers)
-    return tuple(dict.fromkeys(_path(p) if argument_of(p) in others else argument_of(p) for p in among))
-
-
-def _path(parameter: Instruction) -> str:
-    return parameter.op_name or parameter.name
+    return tuple(dict.fromkeys(p.path if argument_of(p) in others else argument_of(p) for p in among))
 
 
 def apply_plan(file: PlanFile, module: Module) -> Module:

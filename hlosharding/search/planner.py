@@ -164,7 +164,7 @@ _MOST_KEPT = 16
 
 def argument_of(parameter: Instruction) -> str:
     """The name of the argument of which it is a leaf."""
-    return re.split(r"[\[.]", parameter.op_name or parameter.name)[0]
+    return re.split(r"[\[.]", parameter.path)[0]
 
 
 def _over_tensor(annotated: Module, ways: Ways, batch: frozenset[int]) -> Specs:

@@ -275,7 +275,7 @@ def _check_divides(parameter: Instruction, sharding: HloSharding) -> None:
 
 def read_at(parameter: Instruction) -> str:
     """Where an error says that an argument stands: its path, and the first source line that reads it."""
-    path = parameter.op_name or parameter.name
+    path = parameter.path
     line = next((user.location for user in parameter.users if user.location), None)
     return f"{path}, read at {line}" if line else path
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from hlosharding.ir import Computation, Edit, Instruction, rewrite
 
 _MAX_OP_NAME = 1024
-CONTROL_FLOW = frozenset({"call", "conditional", "while", "async-start", "async-update", "async-done"})
+_WITH_BODIES = frozenset({"conditional", "while", "async-start", "async-update", "async-done"})
 _COMPOSITE = ("composite.name", "composite.attributes", "composite.version")
 
 
@@ -152,7 +152,7 @@ class _CallMetadata:
         """XLA's PropagateMetadataToInstruction: the instruction, and all inside its loops and branches."""
         if not self.prefix and not self.frame:
             return
-        if instruction.opcode in CONTROL_FLOW and instruction.opcode != "call":
+        if instruction.opcode in _WITH_BODIES:
             for computation in instruction.called:
                 for inner in self.edit.instructions(computation):
                     self.prepend_to(inner)

@@ -15,7 +15,6 @@ from hlosharding.report.sections.reported import ReportedProgram
 _NO_LINES = frozenset({"parameter", "tuple"})
 _FUNCTIONS = 4
 """That name a block."""
-_BACKWARD = "transpose("
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class Block:
     @property
     def direction(self) -> str:
         """ "backward" for what differentiation made."""
-        backward = sum(_BACKWARD in op.op_name for op in self.ops)
+        backward = sum(op.is_backward for op in self.ops)
         return "backward" if 2 * backward > len(self.ops) else ""
 
     @property

@@ -82,14 +82,9 @@ def without_layout_calls(module: Module) -> Module:
     return made
 
 
-def is_backward(inst: Instruction) -> bool:
-    """Does the op stand in a backward pass?  JAX writes that into its name."""
-    return "transpose(" in inst.op_name
-
-
 def _updates(inst: Instruction) -> bool:
     """Does the op read gradients, and stands in no differentiated function itself?"""
-    return "jvp(" not in inst.op_name and any(map(is_backward, inst.operands))
+    return "jvp(" not in inst.op_name and any(operand.is_backward for operand in inst.operands)
 
 
 def place_in_source(inst: Instruction) -> str | None:

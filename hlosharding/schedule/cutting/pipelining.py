@@ -247,7 +247,7 @@ def argument_numbers(module: Module, batch: Sequence[str | int]) -> list[int]:
 
 def arguments_by_name(module: Module, names: Iterable[str | int]) -> dict[str | int, list[int]]:
     """The same, of each name."""
-    paths = {p.op_name or p.name: p.parameter_number for p in module.entry.parameters}
+    paths = {p.path: p.parameter_number for p in module.entry.parameters}
     found: dict[str | int, list[int]] = {}
     for name in names:
         matching = [name] if isinstance(name, int) else [n for path, n in paths.items() if _is_below(path, name)]

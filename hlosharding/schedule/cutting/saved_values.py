@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from hlosharding.ir import ELEMENTWISE, Instruction
 from hlosharding.schedule.cutting.microbatched import read_by
 
-CHEAP = (ELEMENTWISE | set("broadcast concatenate iota pad reshape reverse slice transpose".split())) - {"rng"}
+CHEAP = ELEMENTWISE | set("broadcast concatenate iota pad reshape reverse slice transpose".split())
 """Ops that are computed again rather than kept."""
 LIGHT = CHEAP | set("constant dynamic-slice gather parameter reduce".split())
 """Ops that take little more time than reading what they read, once."""

@@ -22,7 +22,6 @@ from hlosharding.ir import Computation, Instruction, Module, trip_count
 from hlosharding.schedule.cutting.microbatched import (
     MADE_WHERE_READ,
     Microbatched,
-    is_backward,
     place_in_source,
     read_by,
 )
@@ -146,7 +145,7 @@ class _Placing:
         forward: set[Instruction] = set()
         for inst in reversed(self.entry.instructions):
             is_once = inst in self.program.after or inst in self.program.opening or inst.is_root
-            if inst in forward or not (is_once or is_backward(inst)):
+            if inst in forward or not (is_once or inst.is_backward):
                 forward.update((inst, *inst.operands))
         return frozenset(inst for inst in self.entry.instructions if inst not in forward)
 
@@ -163,7 +162,7 @@ class _Placing:
         if any(map(self._is_gradient, before)):
             return "backward"
         reads_forward = any(self.phase.get(operand) == "forward" for operand in before)
-        return "backward" if is_backward(inst) and reads_forward else "forward"
+        return "backward" if inst.is_backward and reads_forward else "forward"
 
     # Forward
 
