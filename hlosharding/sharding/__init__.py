@@ -4,6 +4,7 @@ Floor: sharding.  Knows devices, tiles and mesh axes; nothing of instructions, c
 """
 
 from hlosharding.sharding.device_count import MOST_DEVICES, check_devices, count_devices
+from hlosharding.sharding.device_grid import DeviceGrid, Digit
 from hlosharding.sharding.formats import (
     FEATURES,
     FORMATS,
@@ -97,6 +98,8 @@ __all__ = [
     "Axis",
     "AxisRef",
     "Cluster",
+    "DeviceGrid",
+    "Digit",
     "DimAxes",
     "Format",
     "Frame",
