@@ -45,7 +45,7 @@ from hlosharding.sharding.memo import memoised
 from hlosharding.sharding.mesh import MeshInfo, axis_of
 from hlosharding.sharding.metadata import OpMetadata, ShardGroup
 from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm
-from hlosharding.sharding.naming import axes_by_dim, find_named_form, with_mesh
+from hlosharding.sharding.naming import axes_by_dim, axis_refs, find_named_form, with_mesh
 from hlosharding.sharding.ordering import (
     find_common_sharding,
     is_more_specific,
@@ -118,6 +118,7 @@ __all__ = [
     "along_dims",
     "axes_by_dim",
     "axis_of",
+    "axis_refs",
     "ceil_div",
     "check_devices",
     "convert",
