@@ -4,7 +4,7 @@ Floor: sharding.  Knows devices, tiles and mesh axes; nothing of instructions, c
 """
 
 from hlosharding.sharding.device_count import MOST_DEVICES, check_devices, count_devices
-from hlosharding.sharding.device_grid import DeviceGrid, Digit
+from hlosharding.sharding.device_grid import DeviceGrid, Digit, ends_of
 from hlosharding.sharding.formats import (
     FEATURES,
     FORMATS,
@@ -126,6 +126,7 @@ __all__ = [
     "count_devices",
     "device_groups_along",
     "device_groups_match",
+    "ends_of",
     "find_common_sharding",
     "find_iota",
     "find_named_form",

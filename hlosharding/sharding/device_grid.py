@@ -43,6 +43,15 @@ Digits = tuple[Digit, ...]
 """Major first."""
 
 
+def ends_of(digits: Iterable[Digit]) -> set[int]:
+    """The strides at which digits begin and end.
+
+    >>> sorted(ends_of([Digit(4, 2), Digit(1, 2)]))
+    [1, 2, 4, 8]
+    """
+    return {stride for digit in digits for stride in (digit.stride, digit.end)}
+
+
 @dataclass(frozen=True, eq=False)
 class DeviceGrid:
     """Devices along axes.  What is asked of it is found once.

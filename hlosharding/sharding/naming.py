@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlosharding.sharding.device_grid import DeviceGrid, Digit
+from hlosharding.sharding.device_grid import DeviceGrid, Digit, ends_of
 from hlosharding.sharding.mesh import MeshInfo
 from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm
 from hlosharding.sharding.value import S, ShardingValue
@@ -85,7 +85,7 @@ def axis_refs(digits: Sequence[Digit], grid: DeviceGrid, names: Sequence[str]) -
     >>> [axis.text for axis in axis_refs([Digit(1, 2), Digit(2, 4)], grid, ("a", "b"))]
     ['b:(2)2', 'a', 'b:(1)2']
     """
-    if grid.cut_at(cut for digit in digits for cut in (digit.stride, digit.end)) is None:
+    if grid.cut_at(ends_of(digits)) is None:
         return None
     return tuple(
         AxisRef(name) if (low, high) == (axis.stride, axis.end) else AxisRef(name, axis.end // high, high // low)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 
-from hlosharding.sharding import DeviceGrid, TileAssignment
+from hlosharding.sharding import DeviceGrid, TileAssignment, ends_of
 
 Dims = tuple[int, ...]
 
@@ -40,7 +40,7 @@ def axes_of(tilings: tuple[TileAssignment, ...]) -> DeviceAxes | None:
         if found is None:
             return None
         digits.append(tuple(chain(*found)))
-    grid = whole.cut_at(digit.stride for digit in chain(*digits))
+    grid = whole.cut_at(ends_of(chain(*digits)))
     if grid is None:
         return None
     orders = [tuple(range(len(grid.sizes))), *map(grid.axes_within, digits)]

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 
 from hlosharding.reshard.layout import Table
-from hlosharding.sharding import DeviceGrid, HloSharding
+from hlosharding.sharding import DeviceGrid, HloSharding, ends_of
 
 Axes = tuple[int, ...]
 """Numbers of axes, the first is the major one."""
@@ -104,7 +105,7 @@ def _written(source: _Roles, target: _Roles) -> _Written | None:
     digits = own.digits_of(target.devices)
     if digits is None:
         return None
-    axes = own.cut_at(digit.stride for dim in digits for digit in dim)
+    axes = own.cut_at(ends_of(chain(*digits)))
     if axes is None:
         return None
     return _Written(
