@@ -42,7 +42,7 @@ class KeptExecutable:
             "name": self.stored.name,
             "taken": self.stored.taken,
             "program": boundary.name,
-            "axes": [boundary.axes.names, boundary.axes.sizes, boundary.axes.device_ids],
+            "axes": [boundary.axes.names, boundary.axes.sizes, boundary.axes.devices],
             "inputs": sides[0],
             "outputs": sides[1],
             "is_wide": boundary.is_wide,
@@ -59,7 +59,7 @@ class KeptExecutable:
         by_id, parsed = {device.id: device for device in devices}, cache(HloSharding.parse)
         inputs, outputs = (tuple(_read(row, parsed, by_id) for row in record[side]) for side in ("inputs", "outputs"))
         user_mesh = MeshInfo(*record["user_mesh"]) if record["user_mesh"] else None
-        axes = Axes(names, sizes, ids)
+        axes = Axes(sizes, ids, names)
         is_wide, calls_lapack = bool(record["is_wide"]), bool(record["calls_lapack"])
         boundary = Boundary(str(record["program"]), axes, inputs, outputs, is_wide, user_mesh, calls_lapack)
         taken = tuple(map(int, record["taken"]))

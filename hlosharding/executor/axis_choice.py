@@ -13,13 +13,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from hlosharding.executor.axes import Axes, Parts, first_line
-from hlosharding.sharding import HloSharding, prime_factors
+from hlosharding.executor.axes import Axes, Parts
+from hlosharding.sharding import HloSharding, ends_of, prime_factors
 from hlosharding.spmd import Groups
 
 Cuts = frozenset[int]
@@ -52,14 +52,12 @@ def choose_axes(mesh: Any, num_devices: int, needs: Needs) -> Axes:
     >>> axes.names, axes.sizes
     (('devices_0', 'devices_1', 'devices_2'), (2, 2, 2))
     """
-    whole = Axes(("devices",), (num_devices,), tuple(range(num_devices)))
+    whole = Axes((num_devices,), tuple(range(num_devices)), ("devices",))
     if mesh is not None and math.prod(mesh.sizes) == num_devices:
-        whole = Axes(tuple(map(str, mesh.names)), tuple(mesh.sizes), _device_ids(mesh, num_devices))
-    asked = [found for cuts in _cuts_asked_for(whole, needs) if (found := _together(whole, cuts)) is not None]
-    union = _together(whole, frozenset().union(*asked))
-    cuts = union if union is not None else _most_said(whole, asked, needs)
-    atoms, owners = _cut(whole, cuts)
-    return _joined(atoms, owners, _said(atoms, needs), whole)
+        whole = Axes(tuple(mesh.sizes), _device_ids(mesh, num_devices), tuple(map(str, mesh.names)))
+    asked = [cuts | _ends(whole) for cuts in _cuts_asked_for(whole, needs) if whole.cut_at(cuts) is not None]
+    atoms = _cut(whole, frozenset().union(*asked)) or _most_said(whole, asked, needs)
+    return _joined(atoms, _said(atoms, needs), whole)
 
 
 def _device_ids(mesh: Any, num_devices: int) -> tuple[int, ...]:
@@ -74,50 +72,26 @@ def _device_ids(mesh: Any, num_devices: int) -> tuple[int, ...]:
 
 def _cuts_asked_for(whole: Axes, needs: Needs) -> Iterator[Cuts]:
     """Of each need the cuts without which it cannot be said; nothing of those that no axes can say."""
-    for groups in (*needs.ordered, *needs.unordered):
-        members = next((g for g in groups if 0 in g), ())
-        places = whole.place[list(members)]
-        yield from _cuts_of_line(places if groups in needs.ordered else np.sort(places))
+    found = [whole.digits_along(groups, ordered=True) for groups in needs.ordered]
+    found += [whole.digits_along(groups, ordered=False) for groups in needs.unordered]
+    tilings = (whole.digits_of_spec(sharding, rank) for sharding, rank in needs.shardings)
+    found += [tuple(chain(*dims)) for dims in tilings if dims is not None]
+    yield from (frozenset(ends_of(digits)) for digits in found if digits is not None)
     for pairs in needs.permutes:
         places = whole.place[np.array(pairs, np.int64).reshape(-1, 2)]
         yield _cuts_of_pairs(places[:, 0], places[:, 1], whole)
-    for sharding, rank in needs.shardings:
-        has_copies_only = set(sharding.subgroup_types) <= {"replicated"}
-        if sharding.kind == "tiled" and has_copies_only and sharding.tiles.num_elements == whole.size:
-            lines = [list(_cuts_of_line(whole.place[first_line(sharding.tiles.array, dim)])) for dim in range(rank)]
-            if all(lines):
-                yield frozenset().union(*(cuts for found in lines for cuts in found))
-
-
-def _cuts_of_line(places: np.ndarray) -> Iterator[Cuts]:
-    """Where the digits of places begin and end that count through some axes, the last one fastest.
-
-    >>> [sorted(cuts) for cuts in _cuts_of_line(np.array([0, 4, 1, 5]))]
-    [[1, 2, 4, 8]]
-    """
-    cuts: set[int] = set()
-    rest = places - places[:1]
-    while len(rest) > 1:
-        stride = int(rest[1])
-        steady = rest == stride * np.arange(len(rest))
-        size = len(rest) if steady.all() else int(steady.argmin())
-        if stride < 1 or len(rest) % size:
-            return
-        cuts |= {stride, stride * size}
-        rest = rest[::size]
-    yield frozenset(cuts)
 
 
 def _cuts_of_pairs(sources: np.ndarray, targets: np.ndarray, whole: Axes) -> Cuts:
     """Where the digits begin and end that a permute leaves as they are, the last one first."""
-    strides = [s for s in _divisors(whole.size) if _together(whole, frozenset({s})) is not None]
+    strides = [s for s in _divisors(whole.num_devices) if whole.cut_at({s}) is not None]
     cuts: set[int] = set()
     at = 1
-    while at < whole.size:
+    while at < whole.num_devices:
         end = _unchanged_to(sources, targets, at, strides)
         if end == at:
             later = (s for s in strides if s > at and s % at == 0)
-            end = next((s for s in later if _unchanged_to(sources, targets, s, strides) > s), whole.size)
+            end = next((s for s in later if _unchanged_to(sources, targets, s, strides) > s), whole.num_devices)
         cuts |= {at, end}
         at = end
     return frozenset(cuts)
@@ -144,58 +118,46 @@ def _divisors(number: int) -> list[int]:
 # ---- cuts that go together
 
 
-def _together(whole: Axes, cuts: Cuts) -> Cuts | None:
-    """Some cuts with those between the axes, if each divides the next."""
-    every = cuts | _ends(whole)
-    chain = sorted(every)
-    return every if chain[-1] == whole.size and all(b % a == 0 for a, b in pairwise(chain)) else None
-
-
 def _ends(whole: Axes) -> Cuts:
     """The strides between the axes, and both ends."""
-    return frozenset(math.prod(whole.sizes[n:]) for n in range(len(whole.sizes) + 1))
+    return frozenset({whole.num_devices, *(axis.stride for axis in whole.digits)})
 
 
-def _most_said(whole: Axes, asked: Sequence[Cuts], needs: Needs) -> Cuts:
+def _cut(whole: Axes, cuts: Cuts) -> Axes | None:
+    """The axes with these cuts, unnamed; None for cuts that do not go together."""
+    found = whole.cut_at(cuts)
+    return Axes(found.sizes, found.devices, ()) if found is not None else None
+
+
+def _most_said(whole: Axes, asked: Sequence[Cuts], needs: Needs) -> Axes:
     """Of cuts that do not all go together those by which most can be said; of equally many the least sizes first."""
     # What some cuts say whole, a permute above all, a single one of them may say in part.
     choices = Counter([*asked, *(frozenset({cut}) for cuts in set(asked) for cut in cuts)])
-    found: list[tuple[int, list[tuple[int, ...]], Cuts]] = []
+    found: list[tuple[int, list[list[int]], Axes]] = []
 
     def choose(chosen: Cuts, left: list[Cuts]) -> None:
-        fitting = [cuts for cuts in left if _together(whole, chosen | cuts) is not None]
+        fitting = [cuts for cuts in left if whole.cut_at(chosen | cuts) is not None]
         if not fitting:
-            atoms, _ = _cut(whole, chosen)
-            found.append((-len(_said(atoms, needs)), _least_sizes(whole, chosen), chosen))
+            atoms = _cut(whole, chosen)
+            assert atoms is not None
+            found.append((-len(_said(atoms, needs)), _least_sizes(whole, atoms), atoms))
             return
         first, *others = fitting
         if len(found) < _MOST_TRIES:
             choose(chosen | first, others)
-        if any(_together(whole, chosen | first | cuts) is None for cuts in others) and len(found) < _MOST_TRIES:
+        if any(whole.cut_at(chosen | first | cuts) is None for cuts in others) and len(found) < _MOST_TRIES:
             choose(chosen, others)
 
     choose(_ends(whole), sorted(choices, key=lambda cuts: (-choices[cuts], sorted(cuts))))
     return min(found, key=lambda choice: choice[:2])[2]
 
 
-def _least_sizes(whole: Axes, cuts: Cuts) -> list[tuple[int, ...]]:
+def _least_sizes(whole: Axes, atoms: Axes) -> list[list[int]]:
     """Per axis the prime factors in the least order that has these cuts: what decides between equals."""
-    atoms, owners = _cut(whole, cuts)
-    return [
-        tuple(p for size, owner in zip(atoms.sizes, owners, strict=True) if owner == axis for p in prime_factors(size))
-        for axis in range(len(whole.sizes))
-    ]
-
-
-def _cut(whole: Axes, cuts: Cuts) -> tuple[Axes, list[int]]:
-    """The axes with these cuts, and the axis that each part belongs to."""
-    ends = sorted(_ends(whole), reverse=True)
-    chain = sorted(cuts | _ends(whole), reverse=True)
-    sizes = tuple(high // low for high, low in pairwise(chain))
-    # Axes of size 1 have no place in the chain.
-    named = [axis for axis, size in enumerate(whole.sizes) if size > 1]
-    owners = [named[sum(end >= high for end in ends) - 1] for high in chain[:-1]]
-    return Axes(tuple(f"{whole.names[a]}_{i}" for i, a in enumerate(owners)), sizes, whole.device_ids), owners
+    found: list[list[int]] = [[] for _ in whole.sizes]
+    for part in atoms.digits:
+        found[whole.axis_at(part.stride)] += prime_factors(part.size)
+    return found
 
 
 # ---- what can be said
@@ -215,26 +177,20 @@ def _said(atoms: Axes, needs: Needs) -> list[Parts]:
     return said
 
 
-def _joined(atoms: Axes, owners: Sequence[int], said: Iterable[Parts], whole: Axes) -> Axes:
+def _joined(atoms: Axes, said: Iterable[Parts], whole: Axes) -> Axes:
     """Join neighbouring parts of one axis that every need uses together, in order."""
-    apart = {pair for parts in set(said) for pair in _parted(parts, len(owners))}
-    runs: list[list[int]] = []
-    for part, owner in enumerate(owners):
-        previous = runs[-1][-1] if runs else None
-        if previous is not None and owners[previous] == owner and part not in apart:
-            runs[-1].append(part)
+    apart = {pair for parts in set(said) for pair in _parted(parts, len(atoms.sizes))}
+    joined: list[list[int]] = [[] for _ in whole.sizes]
+    for part, (stride, size) in enumerate(atoms.digits):
+        sizes = joined[whole.axis_at(stride)]
+        if sizes and part not in apart:
+            sizes[-1] *= size
         else:
-            runs.append([part])
-    sizes: dict[int, list[int]] = {}
-    for run in runs:
-        sizes.setdefault(owners[run[0]], []).append(math.prod(atoms.sizes[p] for p in run))
-    out_names: list[str] = []
-    out_sizes: list[int] = []
-    for axis, name in enumerate(whole.names):
-        parts = sizes.get(axis, [1])
-        out_sizes += parts
-        out_names += [name] if len(parts) == 1 else [f"{name}_{i}" for i in range(len(parts))]
-    return Axes(tuple(out_names), tuple(out_sizes), atoms.device_ids)
+            sizes.append(size)
+    names: list[str] = []
+    for name, sizes in zip(whole.names, joined, strict=True):
+        names += [f"{name}_{i}" for i in range(len(sizes))] if len(sizes) > 1 else [name]
+    return Axes(tuple(size for sizes in joined for size in sizes or [1]), whole.devices, tuple(names))
 
 
 def _parted(parts: Parts, count: int) -> Iterator[int]:

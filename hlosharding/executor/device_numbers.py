@@ -40,7 +40,7 @@ class DeviceNumbers:
         return Constant(text, "", is_atom=not {"*", "+"} & set(text)) if text else None
 
     def _values_of(self, inst: Instruction) -> np.ndarray | None:
-        devices = Devices(self._axes.size)
+        devices = Devices(self._axes.num_devices)
         if inst.opcode == "partition-id":
             return integers_of(inst, (), devices)
         if inst.opcode not in OF_NUMBERS or not any(o in self._values for o in inst.operands):
@@ -49,7 +49,7 @@ class DeviceNumbers:
         return integers_of(inst, [self._values.get(o, constants.get(o)) for o in inst.operands], devices)
 
     def _text(self, values: np.ndarray) -> str | None:
-        grid = values[list(self._axes.device_ids)].reshape(self._axes.sizes)
+        grid = values[list(self._axes.devices)].reshape(self._axes.sizes)
         base, steps = int(grid.flat[0]), _steps(grid)
         terms = list(_terms(steps, self._axes.sizes))
         is_sum = (grid == base + np.tensordot(steps, np.indices(grid.shape), 1)).all()

@@ -80,7 +80,7 @@ class DeviceProgram:
         import jax
 
         axes = self.boundary.axes
-        order = [self.devices[d] for d in axes.device_ids]
+        order = [self.devices[d] for d in axes.devices]
         return jax.sharding.Mesh(np.array(order, dtype=object).reshape(axes.sizes), axes.names)
 
     @cached_property

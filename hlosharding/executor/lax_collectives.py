@@ -193,7 +193,7 @@ def _partition_id(op: Op) -> str:
     place = f"lax.convert_element_type(lax.axis_index({names}), np.uint32)"
     if axes.is_natural:
         return place
-    return f"lax.dynamic_index_in_dim(np.array({list(axes.device_ids)}, np.uint32), {place}, keepdims=False)"
+    return f"lax.dynamic_index_in_dim(np.array({list(axes.devices)}, np.uint32), {place}, keepdims=False)"
 
 
 @EMITTERS.register("replica-id")

@@ -116,7 +116,7 @@ def _user_mesh(module: Module, axes: Axes) -> MeshInfo | None:
     if module.callbacks:
         return None  # JAX takes no second mesh in a program that calls back into Python
     info = module.mesh
-    return None if info is None or tuple(info.names) == axes.names or info.num_devices != axes.size else info
+    return None if info is None or tuple(info.names) == axes.names or info.num_devices != axes.num_devices else info
 
 
 def _needs(module: Module, layouts: Sequence[BoundaryArray]) -> Needs:

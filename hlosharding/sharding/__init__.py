@@ -4,6 +4,7 @@ Floor: sharding.  Knows devices, tiles and mesh axes; nothing of instructions, c
 """
 
 from hlosharding.sharding.device_count import MOST_DEVICES, check_devices, count_devices
+from hlosharding.sharding.device_grid import DeviceGrid, Digit, ends_of
 from hlosharding.sharding.formats import (
     FEATURES,
     FORMATS,
@@ -44,7 +45,7 @@ from hlosharding.sharding.memo import memoised
 from hlosharding.sharding.mesh import MeshInfo, axis_of
 from hlosharding.sharding.metadata import OpMetadata, ShardGroup
 from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm
-from hlosharding.sharding.naming import axes_by_dim, find_named_form, with_mesh
+from hlosharding.sharding.naming import axes_by_dim, axis_refs, find_named_form, with_mesh
 from hlosharding.sharding.ordering import (
     find_common_sharding,
     is_more_specific,
@@ -97,6 +98,8 @@ __all__ = [
     "Axis",
     "AxisRef",
     "Cluster",
+    "DeviceGrid",
+    "Digit",
     "DimAxes",
     "Format",
     "Frame",
@@ -115,6 +118,7 @@ __all__ = [
     "along_dims",
     "axes_by_dim",
     "axis_of",
+    "axis_refs",
     "ceil_div",
     "check_devices",
     "convert",
@@ -122,6 +126,7 @@ __all__ = [
     "count_devices",
     "device_groups_along",
     "device_groups_match",
+    "ends_of",
     "find_common_sharding",
     "find_iota",
     "find_named_form",

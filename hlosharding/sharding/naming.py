@@ -5,12 +5,11 @@ Floor: sharding.  The way back from tiles to names, so that axis names survive t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
+from hlosharding.sharding.device_grid import DeviceGrid, Digit, ends_of
 from hlosharding.sharding.mesh import MeshInfo
 from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm
-from hlosharding.sharding.tile_assignment import Dims, TileAssignment
 from hlosharding.sharding.value import S, ShardingValue
 
 
@@ -62,11 +61,13 @@ def _find(sharding: ShardingValue, mesh: MeshInfo) -> NamedForm | None:
         return NamedForm(MeshInfo((), ()), whole="maximal", device=sharding.device)
     if sharding.kind != "tiled" or sharding.tiles.num_elements != mesh.num_devices:
         return None
-    digits = _digits(sharding, mesh)
-    groups = _group(digits, sharding.tiles.dims) if digits is not None else None
-    if groups is None:
+    grid = DeviceGrid(mesh.sizes, mesh.device_ids)
+    digits = grid.digits_of(sharding.tiles.array, unordered="replicated" in sharding.subgroup_types)
+    if digits is None:
         return None
-    axes = [_join(group, mesh) for group in groups]
+    axes = [found for dim in digits if (found := axis_refs(dim, grid, mesh.names)) is not None]
+    if len(axes) < len(digits):
+        return None
     rank = sharding.tiled_data_rank
     by_type = dict(zip(sharding.subgroup_types, axes[rank:], strict=True))
     return NamedForm(
@@ -77,73 +78,18 @@ def _find(sharding: ShardingValue, mesh: MeshInfo) -> NamedForm | None:
     )
 
 
-Digit = tuple[int, int, int]
-"""Part of a mesh axis: its index, and the sizes before its start and its end."""
+def axis_refs(digits: Sequence[Digit], grid: DeviceGrid, names: Sequence[str]) -> tuple[AxisRef, ...] | None:
+    """The axes of a grid, or parts of them, that digits are made of, major first; None where one ends unevenly in them.
 
-
-def _digits(sharding: ShardingValue, mesh: MeshInfo) -> list[Digit] | None:
-    """The parts of mesh axes that the tile order runs through, major to minor; None if it is not made of such parts."""
-    position = {device: i for i, device in enumerate(mesh.device_ids)}
-    if any(device not in position for device in sharding.tiles.flat):
+    >>> grid = DeviceGrid((2, 4), tuple(range(8)))
+    >>> [axis.text for axis in axis_refs([Digit(1, 2), Digit(2, 4)], grid, ("a", "b"))]
+    ['b:(2)2', 'a', 'b:(1)2']
+    """
+    if grid.cut_at(ends_of(digits)) is None:
         return None
-    order = [position[device] for device in sharding.tiles.flat]
-    copies = sharding.subgroup_size("replicated")
-    order = [p for start in range(0, len(order), copies) for p in sorted(order[start : start + copies])]
-    iota = TileAssignment.from_flat((len(order),), order).meaning.iota
-    return None if iota is None else _cut(iota.reshape_dims, iota.transpose_perm, mesh.sizes)
-
-
-def _cut(reshape_dims: Dims, perm: Dims, sizes: Dims) -> list[Digit] | None:
-    """Cut the iota's dims where mesh axes end; None where those do not divide each other."""
-    parts: list[list[Digit]] = []
-    axes = [(i, size) for i, size in enumerate(sizes) if size > 1]
-    axis, left = axes.pop(0) if axes else (0, 1)
-    for size in reshape_dims:
-        found: list[Digit] = []
-        while size > 1:
-            if left == 1:
-                axis, left = axes.pop(0)
-            step = math.gcd(size, left)
-            if step not in (size, left):
-                return None
-            start = sizes[axis] // left
-            found.append((axis, start, start * step))
-            size, left = size // step, left // step
-        parts.append(found)
-    return [digit for p in perm for digit in parts[p]]
-
-
-def _group(digits: list[Digit], dims: Sequence[int]) -> list[list[Digit]] | None:
-    """The digits of each tile dim, cut where a tile dim ends within one."""
-    rest = digits[::-1]
-    groups: list[list[Digit]] = []
-    for ways in dims:
-        group: list[Digit] = []
-        while ways > 1:
-            axis, start, end = rest.pop()
-            step = math.gcd(ways, end // start)
-            if step not in (ways, end // start):
-                return None
-            if start * step < end:
-                rest.append((axis, start * step, end))
-            group.append((axis, start, start * step))
-            ways //= step
-        groups.append(group)
-    return groups
-
-
-def _join(group: list[Digit], mesh: MeshInfo) -> tuple[AxisRef, ...]:
-    """Neighbouring parts of one axis as one, whole axes by their plain name."""
-    joined: list[Digit] = []
-    for axis, start, end in group:
-        if joined and joined[-1][0] == axis and joined[-1][2] == start:
-            joined[-1] = (axis, joined[-1][1], end)
-        else:
-            joined.append((axis, start, end))
-    return tuple(_axis_ref(digit, mesh) for digit in joined)
-
-
-def _axis_ref(digit: Digit, mesh: MeshInfo) -> AxisRef:
-    axis, start, end = digit
-    name = mesh.names[axis]
-    return AxisRef(name) if (start, end) == (1, mesh.sizes[axis]) else AxisRef(name, start, end // start)
+    return tuple(
+        AxisRef(name) if (low, high) == (axis.stride, axis.end) else AxisRef(name, axis.end // high, high // low)
+        for digit in digits
+        for name, axis in zip(names, grid.digits, strict=True)
+        if (low := max(digit.stride, axis.stride)) < (high := min(digit.end, axis.end))
+    )

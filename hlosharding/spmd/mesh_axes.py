@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from hlosharding.sharding import MeshInfo
+from hlosharding.sharding import DeviceGrid, MeshInfo, axis_refs
 from hlosharding.spmd.participants import Groups, Pairs
 
 
@@ -40,30 +40,10 @@ def axes_of_pairs(pairs: Pairs, mesh: MeshInfo) -> str:
 
 @lru_cache(maxsize=4096)
 def _axes_of_groups(groups: Groups, names: tuple[str, ...], sizes: tuple[int, ...]) -> str:
-    total = prod(sizes)
-    if len({len(g) for g in groups}) != 1 or sorted(d for g in groups for d in g) != list(range(total)):
-        return ""
-    parts = [_along(axis, name, sizes, groups) for axis, name in enumerate(names)]
-    if any(part is None for part in parts) or prod(part[1] for part in parts if part) != len(groups[0]):
-        return ""
-    return ",".join(part[0] for part in parts if part and part[0])
-
-
-def _along(axis: int, name: str, sizes: tuple[int, ...], groups: Groups) -> tuple[str, int] | None:
-    """(text, members) of the part of one axis that a group covers; None if that is no sub-axis."""
-    size = sizes[axis]
-    inner = prod(sizes[axis + 1 :])
-    offsets = {tuple(sorted({d // inner % size for d in group})) for group in groups}
-    first = min(offsets)
-    count = len(first)
-    if count == 1:
-        return "", 1
-    if count == size:
-        return name, count
-    stride = first[1] - first[0]
-    if first != tuple(range(first[0], first[0] + count * stride, stride)) or size % (count * stride):
-        return None
-    return f"{name}:({size // (count * stride)}){count}", count
+    grid = _grid(sizes)
+    digits = grid.digits_along(groups, ordered=False)
+    axes = axis_refs(digits, grid, names) if digits is not None else None
+    return ",".join(axis.text for axis in axes or ())
 
 
 @lru_cache(maxsize=4096)
@@ -71,5 +51,9 @@ def _axes_of_pairs(pairs: Pairs, names: tuple[str, ...], sizes: tuple[int, ...])
     moving = np.array([(s, t) for s, t in pairs if s != t], dtype=int).reshape(-1, 2)
     if not len(moving) or moving.max() >= prod(sizes):
         return ""
-    sources, targets = (np.unravel_index(moving[:, column], sizes) for column in (0, 1))
-    return ",".join(name for name, s, t in zip(names, sources, targets, strict=True) if (s != t).any())
+    sources, targets = (_grid(sizes).coordinates[column] for column in moving.T)
+    return ",".join(name for name, differs in zip(names, (sources != targets).any(axis=0), strict=True) if differs)
+
+
+def _grid(sizes: tuple[int, ...]) -> DeviceGrid:
+    return DeviceGrid(sizes, tuple(range(prod(sizes))))

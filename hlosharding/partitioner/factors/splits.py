@@ -6,7 +6,6 @@ factors share one table, and what was worked out of it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -122,7 +121,7 @@ def _enumerated(axes: DeviceAxes, allowed: Sequence[Sequence[int]]) -> list[tupl
                 (*split[:f], (*split[f], axis), *split[f + 1 :])
                 for split in partial
                 for f in range(num_factors)
-                if allowed[f] and (math.prod(axes.sizes[a] for a in split[f]) * axes.sizes[axis]) <= allowed[f][-1]
+                if allowed[f] and axes.product(split[f]) * axes.sizes[axis] <= allowed[f][-1]
             ]
             if len(partial) > _MOST:
                 return None
@@ -132,14 +131,14 @@ def _enumerated(axes: DeviceAxes, allowed: Sequence[Sequence[int]]) -> list[tupl
 
 
 def _is_legal(axes: DeviceAxes, parts: Axes, allowed: Sequence[int]) -> bool:
-    return not parts or math.prod(axes.sizes[a] for a in parts) in allowed
+    return not parts or axes.product(parts) in allowed
 
 
 def _as_arrays(axes: DeviceAxes, splits: Sequence[tuple[Axes, ...]]) -> Splits:
-    coordinates, numbers = axes.coordinates(), dict[Axes, int]()
+    numbers = dict[Axes, int]()
     options = np.array([[numbers.setdefault(parts, len(numbers)) for parts in split] for split in splits], np.int64)
-    num_tiles = np.array([math.prod(axes.sizes[a] for a in parts) for parts in numbers], np.int64)
-    index = np.stack([_index(axes, coordinates, parts) for parts in numbers])
+    num_tiles = np.array([axes.product(parts) for parts in numbers], np.int64)
+    index = np.stack([axes.position(parts) for parts in numbers])
     spaces: dict[int, HloSharding] = {}
 
     def space(number: int) -> HloSharding:
@@ -150,19 +149,11 @@ def _as_arrays(axes: DeviceAxes, splits: Sequence[tuple[Axes, ...]]) -> Splits:
     return Splits(num_tiles[options], np.ascontiguousarray(index[options].transpose(0, 2, 1)), space)
 
 
-def _index(axes: DeviceAxes, coordinates: Table, parts: Axes) -> Table:
-    """[device]: number along several axes, the first is the major one."""
-    found = np.zeros(len(coordinates), np.int64)
-    for axis in parts:
-        found = found * axes.sizes[axis] + coordinates[:, axis]
-    return found
-
-
 def _space(axes: DeviceAxes, split: tuple[Axes, ...]) -> HloSharding:
     used = [axis for parts in split for axis in parts]
     if not used:
         return REPLICATED
     rest = [axis for axis in range(len(axes.sizes)) if axis not in used]
     grid = np.array(axes.devices).reshape(axes.sizes).transpose([*used, *rest])
-    tiles = [math.prod(axes.sizes[a] for a in parts) for parts in split]
+    tiles = [axes.product(parts) for parts in split]
     return HloSharding.partial_tile(grid.reshape((*tiles, -1))).meaning

@@ -137,7 +137,7 @@ def block_of(grid: Grid, sizes: Dims) -> Dims:
 
     Only a dim that all devices together cut evenly has such blocks; of another an element is a block.
     """
-    devices = grid.product(tuple(range(len(grid.ways))))
+    devices = grid.product(tuple(range(len(grid.sizes))))
     return tuple(max(1, size // devices) if size % devices == 0 else 1 for size in sizes)
 
 

@@ -103,5 +103,5 @@ def _exchange(grid: Grid, move: Move) -> Step:
         given = tuple(number[a] for a in before if a in number)
         split.append(() if given else tuple(number[a] for a in after if a in number))
         join.append(given)
-    ways = tuple(grid.ways[a] for a in move.axes)
+    ways = tuple(grid.sizes[a] for a in move.axes)
     return AllToAll(grid.groups(move.axes), ways, tuple(split), tuple(join))

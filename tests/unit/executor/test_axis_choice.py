@@ -57,8 +57,15 @@ def test_axes_of_a_mesh_keep_their_names_and_devices() -> None:
     assert axes.parts_of(groups, ordered=True) == (2,)
 
 
+def test_copies_that_stand_in_another_order_on_the_mesh_have_axes() -> None:
+    axes = Axes((2, 2), (1, 2, 0, 3), ("a", "b"))
+    rows = HloSharding.parse("{devices=[2,1,2]0,1,2,3 last_tile_dim_replicate}")
+    # The mesh's columns are (1, 0) and (2, 3): `b` says which, `a` goes along the copies.
+    assert axes.spec_of(rows, 2) == ((1,), ())
+
+
 def test_a_group_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    axes, groups = Axes(("a", "b"), (2, 4), tuple(range(8))), _groups(2, 4, along=1)
+    axes, groups = Axes((2, 4), tuple(range(8)), ("a", "b")), _groups(2, 4, along=1)
     assert axes.parts_of(groups, ordered=True) == (1,)
-    monkeypatch.setattr(Axes, "_parts_of", None)
+    monkeypatch.setattr(Axes, "digits_along", None)
     assert axes.parts_of(groups, ordered=True) == (1,)

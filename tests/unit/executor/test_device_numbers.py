@@ -41,13 +41,13 @@ def number_of(table: list[int], axes: Axes) -> Constant | None:
     ],
 )
 def test_a_table_that_counts_along_axes_is_arithmetic(table: list[int], text: str | None) -> None:
-    found = number_of(table, Axes(("data", "model"), (2, 4), tuple(range(8))))
+    found = number_of(table, Axes((2, 4), tuple(range(8)), ("data", "model")))
     assert (found and found.text) == text
     assert found is None or found.is_atom == (text == 'lax.axis_index("data")')
 
 
 def test_places_count_not_device_ids() -> None:
-    axes = Axes(("data", "model"), (2, 4), (0, 2, 4, 6, 1, 3, 5, 7))
+    axes = Axes((2, 4), (0, 2, 4, 6, 1, 3, 5, 7), ("data", "model"))
     found = number_of([0, 0, 10, 10, 20, 20, 30, 30], axes)
     assert found is not None
     assert found.text == 'lax.axis_index("model") * 10'

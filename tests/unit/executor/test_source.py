@@ -172,7 +172,7 @@ def test_axis_of_twelve_splits_in_the_order_that_fits() -> None:
 
 
 def test_every_axis_spec_says_the_sharding() -> None:
-    axes = Axes(("a", "b", "c"), (2, 2, 2), tuple(range(8)))
+    axes = Axes((2, 2, 2), tuple(range(8)), ("a", "b", "c"))
     for text in (
         "{devices=[2,4]<=[2,2,2]T(1,0,2)}",
         "{devices=[4,2]<=[2,2,2]T(2,0,1)}",

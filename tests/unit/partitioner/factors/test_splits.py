@@ -51,7 +51,7 @@ def test_a_mesh_in_another_order_of_devices() -> None:
     found = axes_of((mesh, TileAssignment.from_flat((4,), (0, 3, 1, 2))))
     assert found is not None
     assert (found.devices, found.sizes) == ((0, 3, 1, 2), (2, 2))
-    assert found.coordinates().tolist() == [[0, 0], [1, 0], [1, 1], [0, 1]]
+    assert found.coordinates.tolist() == [[0, 0], [1, 0], [1, 1], [0, 1]]
 
 
 def test_each_axis_goes_to_one_factor_or_to_none() -> None:

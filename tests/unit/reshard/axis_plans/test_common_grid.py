@@ -42,7 +42,7 @@ def assert_says(grid: Grid, sharding: HloSharding, dims: tuple[tuple[int, ...], 
 def test_common_grids(source: str, target: str, ways: tuple[int, ...]) -> None:
     grid = grid_of(source, target, 6 if "6" in source[:12] else 8)
     assert grid is not None
-    assert sorted(grid.ways) == sorted(ways)
+    assert sorted(grid.sizes) == sorted(ways)
     assert_says(grid, parse(source), grid.source)
     assert_says(grid, parse(target), grid.target)
 
@@ -90,6 +90,6 @@ def test_partial_sums_and_manual_groups_are_axes_of_their_own() -> None:
         8,
     )
     assert grid is not None
-    assert [grid.ways[a] for a in grid.manual_axes] == [2]
-    assert [grid.ways[a] for a in grid.partial_axes] == [2]
+    assert [grid.sizes[a] for a in grid.manual_axes] == [2]
+    assert [grid.sizes[a] for a in grid.partial_axes] == [2]
     assert not set(grid.manual_axes) & {a for axes in (*grid.source, *grid.target) for a in axes}
