@@ -8,19 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from hlosharding.reshard.axis_plans import AxisSearch, axis_plans
+from hlosharding.reshard.axis_plans import AxisSearch, axis_plans, have_grid
 from hlosharding.reshard.for_time import axis_searches_for_time, piecewise_search_for_time, plans_for_time
+from hlosharding.reshard.intermediates import (
+    keep_source_order,
+    keep_whole,
+    reduce_source,
+    reorder_source,
+    split_copies,
+)
 from hlosharding.reshard.piecewise import PiecewiseSearch, piecewise_plans
 from hlosharding.reshard.planned_steps import PlannedSteps, Steps
 from hlosharding.reshard.request import Reshard, is_partial
-from hlosharding.reshard.steps import Pad, Permute
-from hlosharding.reshard.via_intermediate import (
-    in_two,
-    more_partial_sums,
-    reduce_first,
-    reorder_last,
-    whole_to_partial,
-)
+from hlosharding.reshard.steps import Keep, Pad, Permute
+from hlosharding.reshard.via_intermediate import plan_via, plans_via
+from hlosharding.sharding import partial_sum_groups
 
 _FAR_TOO_MANY_PIECES = 100_000
 
@@ -32,10 +34,10 @@ def candidates(reshard: Reshard) -> Iterator[Steps]:
     put into another order, or padded, may go in pieces.
     """
     if is_partial(reshard.target) and not is_partial(reshard.source):
-        yield from whole_to_partial(reshard)
+        yield from (plan_via(reshard, way) for way in keep_whole(reshard))
         return
     source, target = reshard.layouts
-    if source.num_partial_sums < target.num_partial_sums and (local := list(more_partial_sums(reshard))):
+    if source.num_partial_sums < target.num_partial_sums and (local := list(_more_partial_sums(reshard))):
         yield from local
         return
     found = list(axis_plans(reshard, _axis_searches(reshard)))
@@ -45,9 +47,22 @@ def candidates(reshard: Reshard) -> Iterator[Steps]:
         return
     if source.num_partial_sums > 1:
         if best is None or any(isinstance(step, (Permute, Pad)) for step in best.steps):
-            yield from reduce_first(reshard, _cheapest(reshard, best, ()))
+            yield from plans_via(reshard, reduce_source(reshard), _cheapest(reshard, best, ()))
     else:
         yield from _others(reshard, found, best)
+
+
+def _more_partial_sums(reshard: Reshard) -> Iterator[Steps]:
+    """Of copies of partial sums one stays, the others become neutral elements: nothing moves."""
+    kind, (source, target) = reshard.reduce_kind, reshard.layouts
+    if kind is None or (source.index != target.index).any():
+        return
+    before, after = (partial_sum_groups(end, reshard.num_devices) for end in (reshard.source, reshard.target))
+    adds_to = {device: group for group in before for device in group}
+    kept = [adds_to[group[0]] for group in after]
+    if all(set(one) <= set(group) for one, group in zip(kept, after, strict=True)):
+        keepers = {device for group in kept for device in group}
+        yield (Keep(tuple(device in keepers for device in range(reshard.num_devices)), kind),)
 
 
 def _others(reshard: Reshard, along_axes: list[PlannedSteps], best: PlannedSteps | None) -> Iterator[Steps]:
@@ -57,7 +72,10 @@ def _others(reshard: Reshard, along_axes: list[PlannedSteps], best: PlannedSteps
     others: list[Steps] = []
     cheapest = _cheapest(reshard, best, piecewise)
     if not reshard.is_part and not (cheapest is not None and reshard.is_cheapest(cheapest)):
-        others += in_two(reshard, cheapest)
+        if not have_grid(reshard, reshard.source, reshard.target):
+            # Where time decides, plans are priced as programs.
+            known = cheapest if reshard.objective != "time" else None
+            others += plans_via(reshard, (*split_copies(reshard), *reorder_source(reshard)), known)
         if reshard.objective == "time":
             others += plans_for_time(reshard, (*along_axes, *map(reshard.priced, piecewise)))
     yield from others
@@ -76,8 +94,15 @@ def _cheapest(reshard: Reshard, best: PlannedSteps | None, others: Iterable[Step
 def _only_pieces(reshard: Reshard, search: PiecewiseSearch) -> Iterator[Steps]:
     """Where nothing else is found, pieces however many; of far too many another plan, if there is one."""
     most = max(_FAR_TOO_MANY_PIECES, 4 * reshard.num_devices)
-    found = list(piecewise_plans(reshard, replace(search, most_pieces=most), None)) or list(reorder_last(reshard))
+    found = list(piecewise_plans(reshard, replace(search, most_pieces=most), None)) or list(_in_source_order(reshard))
     yield from found or piecewise_plans(reshard, replace(search, most_pieces=None), None)
+
+
+def _in_source_order(reshard: Reshard) -> Iterator[Steps]:
+    for way in keep_source_order(reshard):
+        is_new = way.sharding not in (reshard.source, reshard.target)
+        if is_new and have_grid(reshard, reshard.source, way.sharding):
+            yield plan_via(reshard, way)
 
 
 def _axis_searches(reshard: Reshard) -> tuple[AxisSearch, ...]:

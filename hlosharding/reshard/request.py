@@ -142,10 +142,6 @@ class Reshard:
         part = replace(self, source=source, target=target, reduce_kind=kind, memory_limit=None)
         return self.planner(replace(part, is_part=not is_partial(self.source))).steps
 
-    def via(self, sharding: HloSharding) -> Steps:
-        """The plan by an intermediate sharding."""
-        return (*self.part(self.source, sharding), *self.part(sharding, self.target))
-
 
 def is_partial(sharding: HloSharding) -> bool:
     """Do devices hold partial sums?"""

@@ -76,6 +76,18 @@ class Subgroup:
         return HloSharding.subgroup(devices.reshape(shape), types), tuple(map(tuple, rows.tolist()))
 
 
+def unlike_dims(reshard: Reshard, subgroup: Subgroup) -> Iterator[int]:
+    """Dims that the members can split further; of those that neither sharding splits, and all devices split evenly,
+    only the first: plans cost the same."""
+    (source, target), dims = reshard.layouts, reshard.shape.dims
+    is_first = True
+    for dim in subgroup.divisible(dims):
+        is_free = source.counts[dim] == target.counts[dim] == 1 and dims[dim] % reshard.num_devices == 0
+        if is_first or not is_free:
+            yield dim
+        is_first = is_first and not is_free
+
+
 _MOST_MEMBERS = 256
 """For whom parts are matched: it takes their number squared.  More take theirs in the order that they have."""
 

@@ -17,6 +17,7 @@ from hlosharding.reshard.axis_plans.steps_of_moves import steps_of
 from hlosharding.reshard.layout import Dims
 from hlosharding.reshard.planned_steps import PlannedSteps
 from hlosharding.reshard.request import Reshard
+from hlosharding.sharding import HloSharding
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,11 @@ def axis_plans(reshard: Reshard, searches: Iterable[AxisSearch], padded: Dims | 
             yield found
             if reshard.is_good_enough(found):
                 return
+
+
+def have_grid(reshard: Reshard, source: HloSharding, target: HloSharding) -> bool:
+    """Are there axes in which two shardings of the array can both be written?"""
+    return common_grid(source, target, reshard.shape.rank, reshard.num_devices) is not None
 
 
 @dataclass(frozen=True, slots=True)

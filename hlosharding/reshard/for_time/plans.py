@@ -10,15 +10,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from hlosharding.reshard.for_time.gathers import gather_then_cut, reorder_then_gather
-from hlosharding.reshard.for_time.intermediate import cut_last, gather_first, one_permute, reorder_last
 from hlosharding.reshard.for_time.program_time import emitted_seconds
 from hlosharding.reshard.for_time.search import NEAR, TimeSearch, is_close_look
 from hlosharding.reshard.for_time.source_order import exchange_and_reorder
+from hlosharding.reshard.intermediates import Intermediate, gather_source, make_where_held, merge_tiles, permute_source
+from hlosharding.reshard.objectives import combined
 from hlosharding.reshard.planned_steps import PlannedSteps, Steps
 from hlosharding.reshard.request import Reshard
+from hlosharding.reshard.via_intermediate import least_cost, plan_via
 
 _FEW = 5
 """Plans that are priced as programs."""
+_KERNELS = 4
+"""That a gather of even tiles saves at best."""
 
 
 def plans_for_time(reshard: Reshard, known: Iterable[PlannedSteps]) -> Iterator[Steps]:
@@ -26,15 +30,29 @@ def plans_for_time(reshard: Reshard, known: Iterable[PlannedSteps]) -> Iterator[
     fitting = [plan for plan in known if plan.fits(reshard.memory_limit)]
     search = TimeSearch(reshard)
     search = replace(search, known_seconds=min((search.seconds(plan.steps) for plan in fitting), default=math.inf))
-    yield from reorder_last(search)
-    yield from one_permute(search)
+    for way in make_where_held(reshard):
+        yield plan_via(reshard, way)
+        to_made = replace(search, reshard=replace(reshard, target=way.sharding))
+        yield from ((*steps, *(way.last or ())) for steps in gather_then_cut(to_made))
+    yield from permute_source(reshard)
     yield from reorder_then_gather(search)
     yield from gather_then_cut(search)
     if is_close_look(reshard) or not math.isfinite(search.known_seconds):
-        yield from gather_first(search)
+        yield from search.plans_via(way for way in gather_source(reshard) if _is_worth_gathering(search, way))
     if is_close_look(reshard):
-        yield from cut_last(search)
+        yield from search.plans_via(merge_tiles(reshard))
         yield from exchange_and_reorder(search)
+
+
+def _is_worth_gathering(search: TimeSearch, way: Intermediate) -> bool:
+    """May a plan that gathers first be faster than the one that is known?  Where tiles are even it saves some kernels
+    at best."""
+    reshard, machine = search.reshard, search.reshard.machine
+    is_even = not any(size % n for s in reshard.layouts for size, n in zip(s.dims, s.counts, strict=True))
+    received = reshard.priced(way.first or ()).mean_bytes
+    if is_even and received > _KERNELS * machine.launch * machine.inside.bandwidth:
+        return False
+    return least_cost(reshard, way) <= combined("time", 0.0, search.known_seconds)
 
 
 def fastest(reshard: Reshard, found: list[PlannedSteps]) -> list[PlannedSteps]:

@@ -6,11 +6,12 @@ Floor: reshard.  For plans where time decides.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from hlosharding.reshard.axis_plans import AxisSearch, axis_plans
 from hlosharding.reshard.for_time.program_time import estimated_seconds
+from hlosharding.reshard.intermediates import Intermediate
 from hlosharding.reshard.layout import Dims, Layout
 from hlosharding.reshard.objectives import combined, most_bytes_per_second
 from hlosharding.reshard.piecewise import PiecewiseSearch, groupings, moves_between, pieces_in_rounds
@@ -70,6 +71,14 @@ class TimeSearch:
     def part(self, source: HloSharding, target: HloSharding) -> tuple[Steps, ...]:
         """Axis plans of a part, or else the best plan there is."""
         return self.axis_plans(source, target) or (self.reshard.part(source, target),)
+
+    def plans_via(self, ways: Iterable[Intermediate]) -> Iterator[Steps]:
+        """Plans by way of intermediate shardings: all pairs of halves."""
+        first, last = self.reshard.source, self.reshard.target
+        for way in ways:
+            ends = self.part(way.sharding, last) if way.last is None else (way.last,)
+            for begin in self.part(first, way.sharding) if way.first is None else (way.first,):
+                yield from ((*begin, *end) for end in ends)
 
     def piecewise(self, source: Layout, target: Layout) -> Iterator[Step]:
         """The fastest piecewise plan of a part, unless its pieces are too many."""

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from hlosharding.reshard.device_order import in_source_order
 from hlosharding.reshard.for_time.search import TimeSearch
 from hlosharding.reshard.for_time.tile_edges import moved_edges
+from hlosharding.reshard.intermediates import keep_source_order
 from hlosharding.reshard.layout import Layout, layout_of
 from hlosharding.reshard.matching import inverse, taken_from
 from hlosharding.reshard.planned_steps import Steps
@@ -30,11 +30,12 @@ def exchange_and_reorder(search: TimeSearch) -> Iterator[Steps]:
     `{devices=[4,1]0,2,1,3}` to `{devices=[1,4]3,2,1,0}`: an all-to-all in the source's order makes
     `{devices=[1,4]0,2,1,3}`, and a permute brings those tiles to the target's order; or the permute comes first.
     """
-    first, last, (source, target) = search.reshard.source, search.reshard.target, search.reshard.layouts
-    if not (first.kind == last.kind == "tiled" and source.is_plain and target.is_plain):
-        return
-    counts = (*source.counts, source.copies), (*target.counts, target.copies)
-    in_order = HloSharding.partial_tile(in_source_order(first.tiles.array, *counts))
+    for way in keep_source_order(search.reshard):
+        yield from _exchanged_and_reordered(search, way.sharding)
+
+
+def _exchanged_and_reordered(search: TimeSearch, in_order: HloSharding) -> Iterator[Steps]:
+    first, (source, target) = search.reshard.source, search.reshard.layouts
     made = layout_of(in_order, search.reshard.shape.dims, search.reshard.num_devices)
     sources = taken_from(made.numbers, target.numbers).tolist()
     is_reordered = sources != sorted(sources)

@@ -1,0 +1,157 @@
+"""The shardings by which a plan may go: made of the source's tiles, or needing little to become the target.
+
+Floor: reshard.  Knows no objective: `via_intermediate` prices what is made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlosharding.reshard.axis_plans import have_grid
+from hlosharding.reshard.device_order import in_source_order
+from hlosharding.reshard.layout import Layout, layout_of
+from hlosharding.reshard.matching import MOST_MATCHED, inverse, matched, shared, staying_first
+from hlosharding.reshard.planned_steps import Steps
+from hlosharding.reshard.request import Reshard
+from hlosharding.reshard.steps import AllGather, AllReduce, Keep, Pad, Permute, ReduceScatter, Slice
+from hlosharding.reshard.subgroups import Subgroup, unlike_dims
+from hlosharding.sharding import HloSharding
+
+
+@dataclass(frozen=True, slots=True)
+class Intermediate:
+    """A sharding between source and target."""
+
+    sharding: HloSharding
+    first: Steps | None = None
+    """From the source to it; None: not planned yet."""
+    last: Steps | None = None
+    """From it to the target; likewise."""
+
+
+# Made of the source's tiles
+
+
+def reduce_source(reshard: Reshard) -> Iterator[Intermediate]:
+    """Partial sums meet where they are, for all or scattered over a dim, and the whole value moves on."""
+    subgroup, kind = Subgroup.of(reshard, reshard.source, "unreduced"), reshard.reduce_kind
+    if subgroup is None or kind is None:
+        return
+    yield Intermediate(subgroup.replicated(), (AllReduce(subgroup.groups, kind),))
+    source, target = reshard.layouts
+    for dim in unlike_dims(reshard, subgroup):
+        made, groups = subgroup.scattered(dim, source, target)
+        tile = list(source.tile)
+        tile[dim] = layout_of(made, reshard.shape.dims, reshard.num_devices).tile[dim] * len(groups[0])
+        padding = (Pad(tuple(tile)),) if tuple(tile) != source.tile else ()
+        yield Intermediate(made, (*padding, ReduceScatter(groups, dim, kind)))
+
+
+def reorder_source(reshard: Reshard) -> Iterator[Intermediate]:
+    """Where only the device order hides a common grid: the source's tiles move to the target's order, then go on."""
+    first, last = reshard.source, reshard.target
+    if first.kind != "tiled" or last.kind != "tiled" or first.tiles.flat == last.tiles.flat:
+        return
+    if first.is_manual_subgroup():
+        return
+    reordered = HloSharding.subgroup(np.array(last.tiles.flat).reshape(first.tiles.dims), first.subgroup_types)
+    if reordered not in (first, last) and have_grid(reshard, reordered, last):
+        yield Intermediate(reordered)
+
+
+def permute_source(reshard: Reshard) -> Iterator[Steps]:
+    """Where only the device order differs: one permute of whole tiles, copies by their number."""
+    first, last = reshard.source, reshard.target
+    if not first.kind == last.kind == "tiled" or first.is_manual_subgroup():
+        return
+    if (first.subgroup_types, first.tiles.dims) == (last.subgroup_types, last.tiles.dims):
+        yield (Permute(tuple(sorted(zip(first.tiles.flat, last.tiles.flat, strict=True)))),)
+
+
+def gather_source(reshard: Reshard) -> Iterator[Intermediate]:
+    """A dim becomes whole, its members copies: uneven tiles cannot always be cut further, and exchanges of gathered
+    tiles may be faster than gathers of exchanged ones."""
+    source, target = reshard.layouts
+    is_tiled = reshard.source.kind == "tiled" and source.num_partial_sums == source.num_manual_groups == 1
+    if not is_tiled or source.counts == target.counts:
+        return
+    devices = reshard.source.tiles.array.reshape(*source.counts, -1)
+    for dim, ways in enumerate(source.counts):
+        if ways > 1:
+            moved = np.moveaxis(devices, dim, -1)
+            counts = (n if d != dim else 1 for d, n in enumerate(source.counts))
+            made = HloSharding.partial_tile(moved.reshape(*counts, -1))
+            gathered = tuple(n * ways if d == dim else n for d, n in enumerate(source.tile))
+            tile = layout_of(made, reshard.shape.dims, reshard.num_devices).tile
+            cut = (Slice(tile),) if gathered != tile else ()
+            yield Intermediate(made, (AllGather(tuple(map(tuple, moved.reshape(-1, ways).tolist())), dim), *cut))
+
+
+# Little from the target
+
+
+def split_copies(reshard: Reshard) -> Iterator[Intermediate]:
+    """Where copies grow: each member of a copy group fetches a part, then they gather."""
+    subgroup = Subgroup.of(reshard, reshard.target, "replicated")
+    source, target = reshard.layouts
+    if subgroup is None or reshard.target.is_maximal():
+        return
+    for dim in unlike_dims(reshard, subgroup):
+        yield Intermediate(subgroup.scattered(dim, target, source)[0])
+
+
+def keep_source_order(reshard: Reshard) -> Iterator[Intermediate]:
+    """The target's tiles in the source's device order, in which there is a grid; then they move to the target's.
+
+    More bytes than a piecewise plan, but few steps: for what would be too many pieces.  Of 24,576 devices as
+    [4096,6] and [6,4096] each wants pieces of 683 others.
+    """
+    first, last, (source, target) = reshard.source, reshard.target, reshard.layouts
+    if first.kind == last.kind == "tiled" and source.is_plain and target.is_plain:
+        counts = (*source.counts, source.copies), (*target.counts, target.copies)
+        yield Intermediate(HloSharding.partial_tile(in_source_order(first.tiles.array, *counts)))
+
+
+def make_where_held(reshard: Reshard) -> Iterator[Intermediate]:
+    """Each device makes the target tile of which it holds most; then one permute brings tiles where they belong."""
+    last = reshard.target
+    if last.kind != "tiled" or last.is_manual_subgroup() or reshard.num_devices > MOST_MATCHED:
+        return
+    made_for = matched(staying_first(shared(*reshard.layouts)))  # [device]: whose target tile it makes
+    made = HloSharding.subgroup(inverse(made_for)[last.tiles.array], last.subgroup_types)
+    if made not in (reshard.source, last):
+        yield Intermediate(made, last=(Permute(tuple(enumerate(made_for))),))
+
+
+def merge_tiles(reshard: Reshard) -> Iterator[Intermediate]:
+    """Copies are cut after all else: more bytes, but the cut then is no kernel of its own."""
+    (source, target), machine = reshard.layouts, reshard.machine
+    if reshard.target.kind != "tiled" or not (source.is_plain and target.is_plain) or source.copies % target.copies:
+        return
+    times = source.copies // target.copies
+    more_bytes = (times - 1) * reshard.shape.with_dims(target.tile).byte_size
+    if times == 1 or more_bytes > machine.launch * machine.inside.bandwidth:
+        return
+    for dim, ways in enumerate(target.counts):
+        if ways % times == 0 and target.tile[dim] * ways >= reshard.shape.dims[dim]:
+            uncut = _with_fewer_tiles(reshard.target, target, dim, times)
+            yield Intermediate(uncut, last=reshard.part(uncut, reshard.target))
+
+
+def _with_fewer_tiles(sharding: HloSharding, layout: Layout, dim: int, times: int) -> HloSharding:
+    """Each `times` neighbouring tiles along a dim as one, their devices as copies."""
+    counts = [n // times if d == dim else n for d, n in enumerate(layout.counts)]
+    split = [*counts[: dim + 1], times, *counts[dim + 1 :], layout.copies]
+    devices = np.moveaxis(sharding.tiles.array.reshape(split), dim + 1, -2)
+    return HloSharding.partial_tile(devices.reshape(*counts, -1))
+
+
+def keep_whole(reshard: Reshard) -> Iterator[Intermediate]:
+    """To partial sums: one member of each group keeps the value, the others hold the neutral element."""
+    subgroup, kind = Subgroup.of(reshard, reshard.target, "unreduced"), reshard.reduce_kind
+    if subgroup is not None and kind is not None:
+        keeps = tuple((reshard.layouts[1].partial_sum == 0).tolist())
+        yield Intermediate(subgroup.replicated(), last=(Keep(keeps, kind),))
