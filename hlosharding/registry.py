@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from threading import RLock
 from typing import Generic, TypeVar
 
 from hlosharding.errors import HloShardingError
@@ -18,8 +19,8 @@ V = TypeVar("V")
 class Registry(Generic[K, V]):
     """A mapping that is filled once: a second entry for a key is an error, never a silent override.
 
-    `plugins`: modules that enter rows of their own, by name, since the owner of the table imports none of them.  They
-    are imported when it is first asked.
+    `plugins`: rows of others, a mapping each, as "module:name", since the owner of the table imports none of them.
+    They are entered when it is first asked, in this order, whoever was imported before.
 
     >>> table = Registry[str, int]("sizes")
     >>> table.add("a", 1)
@@ -34,7 +35,8 @@ class Registry(Generic[K, V]):
     def __init__(self, name: str, *, plugins: Sequence[str] = ()) -> None:
         self.name = name
         self._entries: dict[K, V] = {}
-        self._plugins = plugins
+        self._plugins = [*plugins]
+        self._filling, self._is_filled = RLock(), not plugins
 
     def add(self, key: K, value: V) -> None:
         """Enter `value` under `key`; raises if the key is taken."""
@@ -74,8 +76,16 @@ class Registry(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._filled())
 
+    def fill(self) -> None:
+        """Enter the plug-ins' rows now: what is added later comes behind them."""
+        if not self._is_filled:
+            with self._filling:  # another thread waits for all rows; a plug-in that asks while it is imported does not
+                while self._plugins:
+                    module, name = self._plugins.pop(0).split(":")
+                    for key, value in getattr(importlib.import_module(module), name).items():
+                        self.add(key, value)
+                self._is_filled = True
+
     def _filled(self) -> dict[K, V]:
-        for plugin in self._plugins:
-            importlib.import_module(plugin)
-        self._plugins = ()
+        self.fill()
         return self._entries

@@ -52,7 +52,7 @@ class ProgramReader:
     """Called with what `load` is: the content, `inputs`, `path`, `prepare` and `configuration`."""
 
 
-READERS: Registry[str, ProgramReader] = Registry("the readers of other formats", plugins=("hlosharding.onnx",))
+READERS: Registry[str, ProgramReader] = Registry("the readers of other formats", plugins=("hlosharding.onnx:READERS",))
 """By format."""
 
 

@@ -6,7 +6,7 @@ Floor: mesh_propagation.
 from __future__ import annotations
 
 from hlosharding.mesh_propagation.outcome import AxisPropagation
-from hlosharding.report import VIEWS, Facts, Text, View
+from hlosharding.report import Facts, Text, View
 
 
 def axes_view(found: AxisPropagation) -> View:
@@ -34,4 +34,5 @@ def axes_view(found: AxisPropagation) -> View:
     return View((facts, Text(found)), schema="hlosharding.axes/1")
 
 
-VIEWS.add(AxisPropagation, axes_view)
+VIEWS = {AxisPropagation: axes_view}
+"""Row of the table of views."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hlosharding.frontends import READERS, ProgramReader
+from hlosharding.frontends import ProgramReader
 from hlosharding.onnx import sharding_spec
 from hlosharding.onnx.device_annotations import OnnxShardings, read_onnx_shardings, write_onnx_shardings
 from hlosharding.onnx.protos import is_onnx
-from hlosharding.sharding import Format, register_format
+from hlosharding.sharding import Format
 
 if TYPE_CHECKING:
     from hlosharding.ir import Module
 
-__all__ = ["OnnxShardings", "from_onnx", "is_onnx", "read_onnx_shardings", "write_onnx_shardings"]
+__all__ = ["FORMATS", "READERS", "OnnxShardings", "from_onnx", "is_onnx", "read_onnx_shardings", "write_onnx_shardings"]
 
 
 def from_onnx(source: Any, inputs: Mapping[str, Any] | None = None, **options: Any) -> Module:
@@ -24,8 +24,9 @@ def from_onnx(source: Any, inputs: Mapping[str, Any] | None = None, **options: A
     return model.from_onnx(source, inputs, **options)
 
 
-READERS.add("onnx", ProgramReader(is_onnx, from_onnx))
-register_format(Format(
-    "onnx", "a ShardingSpecProto", sharding_spec.is_spec, sharding_spec.read, sharding_spec.write,
-    frozenset({"one device", "parts of axes", "device order"}),
-))  # fmt: skip
+READERS = {"onnx": ProgramReader(is_onnx, from_onnx)}
+"""Row of the table of readers."""
+_CAN_SAY = frozenset({"one device", "parts of axes", "device order"})
+_READ = sharding_spec.is_spec, sharding_spec.read, sharding_spec.write
+FORMATS = {"onnx": Format("onnx", "a ShardingSpecProto", *_READ, _CAN_SAY)}
+"""Row of the table of formats."""

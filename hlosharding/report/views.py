@@ -66,7 +66,7 @@ _OWN: dict[type, Callable[[Any], View]] = {
     Report: lambda made: made.view,
     Calibration: calibration_view,
 }
-VIEWS: Registry[type, Callable[[Any], View]] = Registry("views", plugins=("hlosharding.mesh_propagation.view",))
+VIEWS: Registry[type, Callable[[Any], View]] = Registry("views", plugins=("hlosharding.mesh_propagation.view:VIEWS",))
 """Which shows a value, by its type."""
 for _kind, _view in _OWN.items():
     VIEWS.add(_kind, _view)

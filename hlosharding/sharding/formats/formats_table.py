@@ -67,14 +67,20 @@ _ROWS = (
     ),
 )  # fmt: skip
 
-FORMATS: Registry[str, Format] = Registry("formats of shardings", plugins=("hlosharding.notations", "hlosharding.onnx"))
+FORMATS: Registry[str, Format] = Registry(
+    "formats of shardings", plugins=("hlosharding.notations:FORMATS", "hlosharding.onnx:FORMATS")
+)
 """By name."""
 
 
 def register_format(form: Format) -> None:
-    """Enter a format under its name; raises HloShardingError if that is taken."""
+    """Enter a format under its name; raises HloShardingError if that is taken.
+
+    Of a sharding that several formats may be, the one that was registered last is asked first.
+    """
+    FORMATS.fill()
     FORMATS.add(form.name, form)
 
 
 for _row in _ROWS:
-    register_format(_row)
+    FORMATS.add(_row.name, _row)
