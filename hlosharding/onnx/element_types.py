@@ -59,6 +59,12 @@ def dtype_of(element_type: int) -> np.dtype[Any]:
 _NAMES = {np.dtype(dtype): name for name, dtype in _TYPES.items()}
 
 
+def check_dtype(dtype: np.dtype[Any]) -> None:
+    """Raises LoadError for a number that HLO has no type of, as ONNX's evaluator may make one (six bits wide)."""
+    if dtype.kind == "V" and dtype not in _NAMES:
+        raise LoadError(f"tensors of type {dtype} have no form in HLO", remedy="numbers and truth values have one")
+
+
 def type_text(dtype: Any) -> str:
     """As ONNX's schemas write the type of its tensors.
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from hlosharding.errors import LoadError
 from hlosharding.onnx.budget import charge_bytes
+from hlosharding.onnx.element_types import check_dtype
 from hlosharding.onnx.graph import Graph, Node
 from hlosharding.onnx.node_errors import errors_at
 from hlosharding.onnx.values import Value
@@ -54,7 +55,10 @@ class KnownOutputs:
             raise LoadError(f"its value cannot be computed beforehand: {error}", where=str(self._node)) from error
         if not all(isinstance(each, np.ndarray | np.generic) for each in found):
             raise LoadError("its value is no tensor", where=str(self._node))
-        return tuple(np.asarray(each) for each in found)
+        arrays = tuple(np.asarray(each) for each in found)
+        for each in arrays:
+            check_dtype(each.dtype)
+        return arrays
 
     def output(self, number: int) -> np.ndarray:
         """One of them."""
