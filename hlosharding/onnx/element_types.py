@@ -52,7 +52,7 @@ def dtype_of(element_type: int) -> np.dtype[Any]:
     known = element_type in TensorProto.DataType.values()
     name = TensorProto.DataType.Name(element_type) if known else str(element_type)
     if name not in _TYPES:
-        raise LoadError(f"tensors of type {name} have no form in HLO", remedy="numbers and truth values have one")
+        raise _no_form(name)
     return np.dtype(_TYPES[name])
 
 
@@ -62,7 +62,11 @@ _NAMES = {np.dtype(dtype): name for name, dtype in _TYPES.items()}
 def check_dtype(dtype: np.dtype[Any]) -> None:
     """Raises LoadError for a number that HLO has no type of, as ONNX's evaluator may make one (six bits wide)."""
     if dtype.kind == "V" and dtype not in _NAMES:
-        raise LoadError(f"tensors of type {dtype} have no form in HLO", remedy="numbers and truth values have one")
+        raise _no_form(str(dtype))
+
+
+def _no_form(name: str) -> LoadError:
+    return LoadError(f"tensors of type {name} have no form in HLO", remedy="numbers and truth values have one")
 
 
 def type_text(dtype: Any) -> str:

@@ -48,11 +48,6 @@ class OpPlan(ABC):
     def price(self) -> float:
         """Seconds, as plans of one op are compared: of moving operands and results, and of computing."""
 
-    @property
-    def question(self) -> Any:
-        """What was to be chosen of an op that is split by its dims (`factors.SplitQuestion`); None of any other."""
-        return None
-
 
 @dataclass(frozen=True, slots=True)
 class FactorChoice:
@@ -93,7 +88,8 @@ class Lowering(OpPlan):
     """Per result leaf the dims along which all elements are the same."""
     is_op_itself: bool
     """Is the local op, besides, the op itself, its result one array, and nothing to be reduced?"""
-    question: Any = field(repr=False)  # pyright: ignore[reportIncompatibleMethodOverride]
+    question: Any = field(repr=False)
+    """What was to be chosen: a `factors.SplitQuestion`, for who asks what else there was."""
 
     @property
     def operands(self) -> tuple[HloSharding, ...]:

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from hlosharding.partitioner.choice import FactorChoice, OpPlan
+from hlosharding.partitioner.choice import FactorChoice, Lowering, OpPlan
 from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, SplitQuestion
-from hlosharding.partitioner.factors.factor_choice import choose, promising_splits
+from hlosharding.partitioner.factors.factor_choice import promising_splits
 from hlosharding.partitioner.factors.factor_roles import num_points
 from hlosharding.partitioner.factors.split_prices import memory_bytes, priced_split
 from hlosharding.partitioner.prices import Cost, Number, Prices
@@ -81,9 +81,9 @@ def alternatives_of(plan: OpPlan, *, most: int = 3) -> SplitAlternatives | None:
     """The split of an op; of those with fewer bytes, less time, or less memory, the `most` best.  None of an op that is
     not split by its dims.
     """
-    if plan.question is None:
+    if not isinstance(plan, Lowering):
         return None
-    question, choice = plan.question, choose(plan.question)
+    question, choice = plan.question, plan.choice
     pricing = _Pricing(question)
     chosen = pricing.priced(_problem_of(question.problems, choice), choice.space, "")
     found = {one.space: one for one in pricing.all_promising(chosen) if one.space != choice.space}

@@ -125,7 +125,7 @@ def keep_split(module: Module, mesh: MeshInfo, flows: Sequence[Flow]) -> dict[In
         dims = ((flow, dims[inst][0]) for flow, dims in zip(flows, found, strict=True))
         here = [(flow, dim) for flow, dim in dims if is_given or not flow.is_of_calls]
         if any((flow.is_batch or flow.is_of_calls) and dim is not None for flow, dim in here):
-            spec = tuple(_spec_of(inst, here, mesh))
+            spec = _spec_of(inst, here, mesh)
             open_dims = [dim for dim, axes in enumerate(spec) if not axes]
             if len(open_dims) < len(spec):
                 wanted[inst] = sharding_of(spec), open_dims
@@ -157,7 +157,7 @@ def _sharding_of(mesh: MeshInfo, spec: Sequence[tuple[str, ...]]) -> HloSharding
     return HloSharding.named(mesh, spec).without_names()
 
 
-def _spec_of(inst: Instruction, here: Sequence[tuple[Flow, int | None]], mesh: MeshInfo) -> list[tuple[str, ...]]:
+def _spec_of(inst: Instruction, here: Sequence[tuple[Flow, int | None]], mesh: MeshInfo) -> tuple[tuple[str, ...], ...]:
     """The axes of each dim."""
     spec: list[tuple[str, ...]] = [()] * inst.shape.rank
     for flow, dim in here:
@@ -172,7 +172,7 @@ def _spec_of(inst: Instruction, here: Sequence[tuple[Flow, int | None]], mesh: M
             not flow.is_batch and size > 1 and ways % size == 0
         ):  # a few of the weights' heads, on several devices each
             spec[dim] += tuple(f"{axis}:(1){size}" for axis in left)
-    return spec
+    return tuple(spec)
 
 
 def _is_kept(inst: Instruction) -> bool:
