@@ -136,7 +136,7 @@ class _Choice:
             with suppress(LayersDiffer):
                 found.append(self._built(table, decisions))
         chosen = best_of(found)
-        improved = improved_table(self.module, chosen.table, decisions, self.num_partitions)
+        improved = improved_table(self.module, chosen.table, decisions)
         if improved is chosen.table:
             return chosen
         with suppress(LayersDiffer):

@@ -6,11 +6,14 @@ Floor: partitioner.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hlosharding.ir import Shape
-from hlosharding.partitioner.prices import Cost
+from hlosharding.partitioner.op_costs import Moves, OpCost
+from hlosharding.partitioner.prices import Cost, Prices
+from hlosharding.partitioner.value import ValuePlace
 from hlosharding.reshard import Transfer
 from hlosharding.rules import Signature
 from hlosharding.sharding import HloSharding
@@ -47,6 +50,10 @@ class OpPlan(ABC):
     @abstractmethod
     def price(self) -> float:
         """Seconds, as plans of one op are compared: of moving operands and results, and of computing."""
+
+    @abstractmethod
+    def cost(self, prices: Prices, operands: Sequence[ValuePlace], shape: Shape, wanted: HloSharding | None) -> OpCost:
+        """What it comes to, of a result of this shape, where each value moves but once to each sharding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +110,15 @@ class Lowering(OpPlan):
     def price(self) -> float:
         return self.choice.seconds
 
+    def cost(self, prices: Prices, operands: Sequence[ValuePlace], shape: Shape, wanted: HloSharding | None) -> OpCost:
+        choice, moves = self.choice, Moves(prices)
+        for value, place in zip(operands, choice.operands, strict=True):
+            moves.bring(value, place)
+        made = ValuePlace(shape, choice.results[0], choice.reduce_kind, broadcast_dims=self.broadcast_dims[0])
+        if choice.reduce_kind != "other":  # such an op combines its partial results itself
+            moves.bring(made, wanted if wanted is not None else made.whole_sharding)
+        return moves.cost(choice.seconds - choice.communication, made)
+
 
 @dataclass(frozen=True, slots=True)
 class ReshapePlan(OpPlan):
@@ -111,6 +127,8 @@ class ReshapePlan(OpPlan):
     source: HloSharding
     target: HloSharding
     price: float  # pyright: ignore[reportIncompatibleMethodOverride]
+    transfer: Transfer | None = None
+    """Where elements move between unlike tile edges: how; else tiles are reshaped."""
 
     @property
     def operands(self) -> tuple[HloSharding, ...]:
@@ -120,6 +138,15 @@ class ReshapePlan(OpPlan):
     def results(self) -> tuple[HloSharding, ...]:
         return (self.target,)
 
+    def cost(self, prices: Prices, operands: Sequence[ValuePlace], shape: Shape, wanted: HloSharding | None) -> OpCost:
+        moves, made = Moves(prices), ValuePlace(shape, self.target)
+        moves.bring(operands[0], self.source)
+        if self.transfer is not None:
+            moves.communication += Cost(self.transfer.mean_bytes, self.transfer.seconds)
+        else:
+            moves.bring(made, wanted if wanted is not None else self.target)
+        return moves.cost(result=made)
+
 
 @dataclass(frozen=True, slots=True)
 class MovementPlan(OpPlan):
@@ -128,7 +155,7 @@ class MovementPlan(OpPlan):
     sources: tuple[HloSharding, ...]
     target: HloSharding
     transfer: Transfer
-    cost: Cost
+    communication: Cost
     """All of it: operands into place, the transfer, the result from `target` to what is wanted."""
 
     @property
@@ -141,4 +168,7 @@ class MovementPlan(OpPlan):
 
     @property
     def price(self) -> float:
-        return self.cost.seconds
+        return self.communication.seconds
+
+    def cost(self, prices: Prices, operands: Sequence[ValuePlace], shape: Shape, wanted: HloSharding | None) -> OpCost:
+        return OpCost(self.communication)

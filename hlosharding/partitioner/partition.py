@@ -83,7 +83,9 @@ def _walk(module: Module, whole: Module, table: ShardingTable, decisions: Decisi
     program = Program(Builder(module.name, num_partitions=num_partitions, like=module), num_partitions)
     program.channel = max((i.channel_id for i in whole.of_opcodes(*_CHANNELED)), default=0)
     written = Written(program, program.builder.computation(module.entry.name))
-    context = Context(Emitter(program, written.entry), dict(table.shardings), decisions, lower)
+    context = Context(
+        shardings=dict(table.shardings), decisions=decisions, emitter=Emitter(program, written.entry), lower=lower
+    )
     for parameter in module.entry.parameters:
         shardings = tuple(w if w is not None else REPLICATED for w in context.wanted_leaves(parameter))
         local, context.values[parameter] = enter_parameter(context, parameter, forms_of(shardings))

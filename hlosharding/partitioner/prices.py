@@ -13,7 +13,9 @@ import numpy.typing as npt
 
 from hlosharding.cost import Machine
 from hlosharding.ir import Shape
+from hlosharding.partitioner.broadcast_dims import one_slice_of
 from hlosharding.partitioner.iteration_space import untile
+from hlosharding.partitioner.value import ValuePlace
 from hlosharding.reshard import OBJECTIVES, ReshardRequest, combined, is_partial, most_bytes_per_second, plan
 from hlosharding.sharding import HloSharding, stacked_partials
 
@@ -71,6 +73,15 @@ class Prices:
         if cost is None:
             cost = self._known[key] = self._planned(*key)
         return cost
+
+    def move_cost(self, value: ValuePlace, source: HloSharding, target: HloSharding) -> Cost:
+        """What it costs to have a value in another sharding, from where it lies or from a copy of it at `source`."""
+        kind = value.reduce_kind if source is value.sharding else None
+        return self.reshard_cost(*one_slice_of(value.shape, source, target, value.broadcast_dims), kind)
+
+    def move_seconds(self, value: ValuePlace, target: HloSharding) -> float:
+        """`comparable_seconds` to have a value in another sharding; nothing where it is made anew."""
+        return 0.0 if value.is_free else self.comparable_seconds(self.move_cost(value, value.sharding, target))
 
     def _planned(self, shape: Shape, source: HloSharding, target: HloSharding, reduce_kind: str | None) -> Cost:
         machine = self.machine

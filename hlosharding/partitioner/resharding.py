@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from hlosharding.errors import PartitionError
 from hlosharding.ir import Shape
 from hlosharding.partitioner.broadcast_dims import dims_of_one_slice, one_slice_of
-from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.prices import Cost, reduction_between
+from hlosharding.partitioner.context import Context, PlanContext
+from hlosharding.partitioner.prices import reduction_between
 from hlosharding.partitioner.value import AnyValue, TupleValue, Value, from_leaves, leaves_of
 from hlosharding.reshard import is_partial, plan_steps
 from hlosharding.sharding import REPLICATED, HloSharding
 from hlosharding.spmd import manual_groups_of, sharding_in_groups, sharding_of_all
 
 
-def local_shape(context: Context, shape: Shape, sharding: HloSharding) -> Shape:
+def local_shape(context: PlanContext, shape: Shape, sharding: HloSharding) -> Shape:
     """The shape of one tile; asked for thousands of times, of few shapes."""
     known = context.decisions.local_shapes.get(sharding.uid)
     if known is None:
@@ -63,13 +63,6 @@ def to_wanted(context: Context, value: Value, wanted: HloSharding | None, reason
     return reshard(context, value, wanted if wanted is not None else value.whole_sharding, reason)
 
 
-def reshard_price(context: Context, value: Value, target: HloSharding) -> float:
-    """Seconds to have the value in another sharding; nothing where it is made anew."""
-    if value.is_free:
-        return 0.0
-    return context.prices.comparable_seconds(cost_from(context, value, value.sharding, target))
-
-
 # How a value travels
 
 
@@ -84,7 +77,8 @@ def _reshard(context: Context, value: Value, target: HloSharding, reason: str) -
         if slices and context.prices.reshard_seconds(value.shape, value.sharding, target, None) > 0:
             return _as_slice(context, value, target, slices, reason)
     narrow = value.before_widening
-    if narrow is not None and reshard_price(context, narrow, target) < reshard_price(context, value, target):
+    seconds = context.prices.move_seconds
+    if narrow is not None and seconds(narrow.place, target) < seconds(value.place, target):
         return _as_narrow(context, value, narrow, target, reason)
     return _by_steps(context, value, target, reason)
 
@@ -96,15 +90,10 @@ def _nearest(context: Context, value: Value, target: HloSharding, reason: str) -
     places = () if is_partial(target) or target is value.copy else value.copies
     if not places:
         return value
-    costs = [cost_from(context, value, place, target) for place in (value.sharding, *places)]
-    nearest = min(range(len(costs)), key=lambda number: context.prices.comparable_seconds(costs[number]))
+    lies, prices = value.place, context.prices
+    costs = [prices.move_cost(lies, place, target) for place in (value.sharding, *places)]
+    nearest = min(range(len(costs)), key=lambda number: prices.comparable_seconds(costs[number]))
     return reshard(context, value, places[nearest - 1], reason) if nearest else value
-
-
-def cost_from(context: Context, value: Value, place: HloSharding, target: HloSharding) -> Cost:
-    """What it costs to have the value in another sharding, from where it lies or from a copy of it at `place`."""
-    kind = value.reduce_kind if place is value.sharding else None
-    return context.prices.reshard_cost(*one_slice_of(value.shape, place, target, value.broadcast_dims), kind)
 
 
 def _by_steps(context: Context, value: Value, target: HloSharding, reason: str) -> Value:

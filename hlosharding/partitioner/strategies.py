@@ -12,15 +12,18 @@ from typing import NamedTuple
 
 from hlosharding.ir import COLLECTIVES, Instruction, fused_attention, is_custom_partitioning
 from hlosharding.partitioner import whole_operands
-from hlosharding.partitioner.context import Context, Strategy
+from hlosharding.partitioner.choice import OpPlan
+from hlosharding.partitioner.context import Context, Lower, PlanContext
 from hlosharding.partitioner.control_flow import calls, loops, scan
 from hlosharding.partitioner.factors import (
     FAST_ELEMENTWISE,
+    Places,
     lower_aligned_elementwise,
     lower_by_signature,
+    plan_by_signature,
     ring_attention,
 )
-from hlosharding.partitioner.movement import data_movement, generators, reshapes, special_ops, tuples
+from hlosharding.partitioner.movement import data_movement, generators, plan_movement, reshapes, special_ops, tuples
 from hlosharding.partitioner.partial_sums import pass_through
 from hlosharding.partitioner.regions import (
     custom_partitioning,
@@ -31,6 +34,9 @@ from hlosharding.partitioner.regions import (
     send_recv,
 )
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, parts_of
+from hlosharding.sharding import HloSharding
+
+Planner = Callable[[PlanContext, Instruction, Places, HloSharding | None], OpPlan | None]
 
 
 class Kind(NamedTuple):
@@ -43,6 +49,15 @@ class Kind(NamedTuple):
 
 
 _CALLS = frozenset({"custom-call"})
+
+
+class Strategy(NamedTuple):
+    """How ops of a kind are partitioned."""
+
+    lower: Lower
+    plan: Planner = plan_by_signature
+    """What is decided of one with an array as result, before anything is written."""
+
 
 KINDS = (
     Kind("boundary of a manual region", _CALLS, lambda _, inst: manual.is_boundary_call(inst)),
@@ -59,45 +74,51 @@ KINDS = (
 """Asked in this order, before the opcode."""
 
 STRATEGIES: dict[str, Strategy] = {
-    "boundary of a manual region": manual.cross_boundary,
-    "start of a transfer": send_recv.start,
-    "end of a transfer": send_recv.finish,
-    "op of a manual region": manual.take_over,
-    "collective between manual groups": manual.communicate,
-    "move to or from the host": host_offload.move,
-    "custom call on one device": one_device.act_once,
-    "flash attention": ring_attention.lower,
-    "array of dynamic size": whole_operands.lower_dynamic,
-    "call under custom_partitioning": custom_partitioning.lower_marked,
-    "tuple": tuples.pack_elements,
-    "get-tuple-element": tuples.take_element,
-    "copy": tuples.copy,
-    "convert": special_ops.convert,
-    "all-reduce": special_ops.all_reduce,
-    "constant": generators.constant,
-    "iota": generators.iota,
-    "broadcast": generators.broadcast,
-    "rng": generators.random,
-    "reshape": reshapes.reshape,
-    "slice": data_movement.move,
-    "pad": data_movement.move,
-    "concatenate": data_movement.move,
-    "reverse": data_movement.move,
-    "dynamic-slice": data_movement.move,
-    "dynamic-update-slice": data_movement.move,
-    "while": loops.while_loop,
-    "scan": scan.scan,
-    "conditional": calls.conditional,
-    "call": calls.call,
-    "opt-barrier": calls.barrier,
-    "infeed": infeed_outfeed.infeed,
-    "outfeed": infeed_outfeed.outfeed,
-    "after-all": calls.token,
-    "add-dependency": calls.token,
-    "partition-id": calls.per_device,
-    "replica-id": calls.per_device,
+    "boundary of a manual region": Strategy(manual.cross_boundary),
+    "start of a transfer": Strategy(send_recv.start),
+    "end of a transfer": Strategy(send_recv.finish),
+    "op of a manual region": Strategy(manual.take_over),
+    "collective between manual groups": Strategy(manual.communicate),
+    "move to or from the host": Strategy(host_offload.move),
+    "custom call on one device": Strategy(one_device.act_once),
+    "flash attention": Strategy(ring_attention.lower),
+    "array of dynamic size": Strategy(whole_operands.lower_dynamic),
+    "call under custom_partitioning": Strategy(custom_partitioning.lower_marked),
+    "tuple": Strategy(tuples.pack_elements),
+    "get-tuple-element": Strategy(tuples.take_element),
+    "copy": Strategy(tuples.copy),
+    "convert": Strategy(special_ops.convert),
+    "all-reduce": Strategy(special_ops.all_reduce),
+    "constant": Strategy(generators.constant, generators.plan_nothing),
+    "iota": Strategy(generators.iota, generators.plan_nothing),
+    "broadcast": Strategy(generators.broadcast, generators.plan_broadcast),
+    "rng": Strategy(generators.random),
+    "reshape": Strategy(reshapes.reshape, reshapes.plan_reshape),
+    "slice": Strategy(data_movement.move, plan_movement),
+    "pad": Strategy(data_movement.move, plan_movement),
+    "concatenate": Strategy(data_movement.move, plan_movement),
+    "reverse": Strategy(data_movement.move, plan_movement),
+    "dynamic-slice": Strategy(data_movement.move, plan_movement),
+    "dynamic-update-slice": Strategy(data_movement.move, plan_movement),
+    "while": Strategy(loops.while_loop),
+    "scan": Strategy(scan.scan),
+    "conditional": Strategy(calls.conditional),
+    "call": Strategy(calls.call),
+    "opt-barrier": Strategy(calls.barrier),
+    "infeed": Strategy(infeed_outfeed.infeed),
+    "outfeed": Strategy(infeed_outfeed.outfeed),
+    "after-all": Strategy(calls.token),
+    "add-dependency": Strategy(calls.token),
+    "partition-id": Strategy(calls.per_device),
+    "replica-id": Strategy(calls.per_device),
 }
 """By a kind's name or an opcode."""
+_BY_FACTORS = Strategy(lower_by_signature)
+
+
+def plan_of(context: PlanContext, inst: Instruction, operands: Places, wanted: HloSharding | None) -> OpPlan | None:
+    """How an op with an array as result is partitioned whose operands lie so; None of one that decides nothing."""
+    return STRATEGIES.get(inst.opcode, _BY_FACTORS).plan(context, inst, operands, wanted)
 
 
 def kind_of(context: Context, inst: Instruction) -> str:
@@ -136,4 +157,4 @@ def _lower(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     deferred = pass_through(context, inst)
     if deferred is not None:
         return deferred
-    return STRATEGIES.get(kind_of(context, inst), lower_by_signature)(context, inst)
+    return STRATEGIES.get(kind_of(context, inst), _BY_FACTORS).lower(context, inst)

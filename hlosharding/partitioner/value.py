@@ -14,6 +14,38 @@ from hlosharding.sharding import REPLICATED, HloSharding, without_partials
 from hlosharding.spmd import ManualGroups
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ValuePlace:
+    """How a value lies before anything is written: all that plans of who reads it depend on.
+
+    Compared by identity: operands with one place are one value, which moves to each sharding but once.
+    """
+
+    shape: Shape
+    sharding: HloSharding
+    reduce_kind: str | None = None
+    is_free: bool = False
+    """Can it be had in any sharding for nothing?"""
+    is_remade: bool = False
+    """Is it so because each device makes it anew, whoever else reads it?"""
+    copies: tuple[HloSharding, ...] = ()
+    """Other shardings that it lies in, too."""
+    broadcast_dims: tuple[int, ...] = ()
+    trips: int = 1
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal where the places are.  Of shardings their spelling: no call of a sharding's own hash."""
+        copies = tuple([copy.uid for copy in self.copies]) if self.copies else ()
+        kind, dims = self.reduce_kind, self.broadcast_dims
+        return self.shape, self.sharding.uid, kind, self.is_free, self.is_remade, dims, self.trips, copies
+
+    @property
+    def whole_sharding(self) -> HloSharding:
+        """The sharding after partial results are combined for all."""
+        return without_partials(self.sharding)
+
+
 @dataclass(slots=True, eq=False)
 class Value:
     """An array (or token) of the partitioned program.
@@ -40,6 +72,13 @@ class Value:
     """Trips of a loop in which it is the same: what moves of it moves before the loop, once for all of them."""
     before_widening: Value | None = None
     """The same elements in fewer bytes, where a convert made this value of them: so it had better travel."""
+
+    @property
+    def place(self) -> ValuePlace:
+        """How it lies now: a reshard of it is a copy from then on."""
+        is_remade, copies = self.rematerialize is not None, self.copies
+        kind, dims = self.reduce_kind, self.broadcast_dims
+        return ValuePlace(self.shape, self.sharding, kind, self.is_free, is_remade, copies, dims, self.trips)
 
     @property
     def is_free(self) -> bool:
@@ -112,6 +151,12 @@ class Form:
     """The sharding of the reduced value, where a reduction is deferred."""
     maker: Instruction | None = field(default=None, compare=False)
     """The op whose sum it is."""
+
+
+def places_of(values: Iterable[Value]) -> list[ValuePlace]:
+    """How values lie; of one that is there twice one place."""
+    found: dict[Value, ValuePlace] = {}
+    return [found[v] if v in found else found.setdefault(v, v.place) for v in values]
 
 
 def leaves_of(value: AnyValue | DeferredReduction) -> tuple[Value, ...]:

@@ -9,13 +9,15 @@ from hlosharding.partitioner.factors.factor_lowering import (
     lower_aligned_elementwise,
     lower_by_factors,
     lower_by_signature,
+    plan_by_signature,
 )
-from hlosharding.partitioner.factors.lowering_choice import lowering_of, ways_to_lie
+from hlosharding.partitioner.factors.lowering_choice import Places, ways_to_lie
 from hlosharding.partitioner.factors.option_prices import Options, Slots, prices_of_options
 
 __all__ = [
     "FAST_ELEMENTWISE",
     "Options",
+    "Places",
     "Slots",
     "SplitAlternative",
     "SplitAlternatives",
@@ -25,7 +27,7 @@ __all__ = [
     "lower_aligned_elementwise",
     "lower_by_factors",
     "lower_by_signature",
-    "lowering_of",
+    "plan_by_signature",
     "prices_of_options",
     "ring_attention",
     "ways_to_lie",

@@ -15,6 +15,7 @@ from hlosharding.partitioner.factors.factor_roles import cuts_through_dim, major
 from hlosharding.partitioner.iteration_space import lift, mirror, project, project_result, untile
 from hlosharding.partitioner.local_ops import WindowedFactors
 from hlosharding.partitioner.prices import Prices
+from hlosharding.partitioner.value import ValuePlace
 from hlosharding.rules import Dims, Signature
 from hlosharding.sharding import HloSharding, TileAssignment
 
@@ -23,25 +24,22 @@ from hlosharding.sharding import HloSharding, TileAssignment
 class Operand:
     """An operand of the op."""
 
-    shape: Shape
-    sharding: HloSharding
-    """The one it has."""
+    lies: ValuePlace
     dims: Dims
     """Per dim the factors it consists of."""
-    reduce_kind: str | None
-    """Where it is a partial result."""
-    is_free: bool
-    """Can it be had in any sharding for nothing: rematerialized, or cut from a replicated copy?"""
-    broadcast_dims: tuple[int, ...]
-    """Dims along which all elements are the same."""
-    copies: tuple[HloSharding, ...] = ()
-    """Other shardings that it has been brought into already."""
-    trips: int = 1
-    """Of a loop that needs it moved but once."""
     reversed_dims: tuple[int, ...] = ()
     """Dims whose first tile meets the last tile of other operands."""
     is_read_in_part: bool = False
     """Does the op read no more of it than it makes, as a slice does?"""
+
+    @property
+    def shape(self) -> Shape:
+        return self.lies.shape
+
+    @property
+    def broadcast_dims(self) -> tuple[int, ...]:
+        """Dims along which all elements are the same."""
+        return self.lies.broadcast_dims
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +92,7 @@ class ChoiceProblem:
     def full_claims(self) -> list[Claim]:
         """What results and operands claim, factors that may not be split included."""
         wanted = [(r.dims, r.wanted) for r in self.results if r.wanted is not None]
-        own = [(o.dims, mirror(o.sharding, o.reversed_dims)) for o in self.operands]
+        own = [(o.dims, mirror(o.lies.sharding, o.reversed_dims)) for o in self.operands]
         return [Claim(dims, self._space_of(dims, sharding)) for dims, sharding in (*wanted, *own)]
 
     def _space_of(self, dims: Dims, sharding: HloSharding) -> HloSharding:

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from hlosharding.ir import ELEMENTWISE, Instruction
 from hlosharding.partitioner.broadcast_dims import common_dims
 from hlosharding.partitioner.choice import FactorChoice, Lowering
-from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.context import Context, PlanContext
 from hlosharding.partitioner.factors.collective_matmul import collective_matmul_for, emit_collective_matmul
-from hlosharding.partitioner.factors.lowering_choice import lowering_of
+from hlosharding.partitioner.factors.lowering_choice import Places, lowering_of
 from hlosharding.partitioner.local_ops import LocalOp, combined, custom_reduction_of, local_rule
 from hlosharding.partitioner.region_values import arrays_of, unpack
 from hlosharding.partitioner.resharding import local_shape, reshard, to_wanted
-from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of
+from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of, places_of
 from hlosharding.partitioner.whole_operands import compute_whole
 from hlosharding.rules import Reduce, Signature, signature_of
 from hlosharding.sharding import HloSharding, member_numbers, without_partials
@@ -42,7 +42,7 @@ def lower_by_factors(context: Context, inst: Instruction, signature: Signature) 
     """
     values = arrays_of(context, inst.operands)
     wanted = wanted_of(context, inst)
-    lowering = context.plans[inst] = lowering_of(context, inst, signature, values, wanted)
+    lowering = context.plans[inst] = lowering_of(context, inst, signature, places_of(values), wanted)
     if lowering.is_op_itself:
         return _op_itself(context, inst, lowering, values, wanted[0])
     results = _computed(context, inst, lowering, values)
@@ -56,12 +56,20 @@ def lower_by_factors(context: Context, inst: Instruction, signature: Signature) 
     return from_leaves(inst.shape, made)
 
 
-def choice_of(context: Context, inst: Instruction, signature: Signature, values: list[Value]) -> FactorChoice:
-    """How `lower_by_factors` would split an instruction with these operands."""
-    return lowering_of(context, inst, signature, values, wanted_of(context, inst)).choice
+def plan_by_signature(
+    context: PlanContext, inst: Instruction, operands: Places, wanted: HloSharding | None
+) -> Lowering | None:
+    """How `lower_by_signature` splits an op of one result, whose operands lie so."""
+    signature = signature_of(inst)
+    return lowering_of(context, inst, signature, operands, (wanted,)) if isinstance(signature, Signature) else None
 
 
-def wanted_of(context: Context, inst: Instruction) -> tuple[HloSharding | None, ...]:
+def choice_of(context: PlanContext, inst: Instruction, signature: Signature, operands: Places) -> FactorChoice:
+    """How `lower_by_factors` would split an instruction with operands that lie so."""
+    return lowering_of(context, inst, signature, operands, wanted_of(context, inst)).choice
+
+
+def wanted_of(context: PlanContext, inst: Instruction) -> tuple[HloSharding | None, ...]:
     """The sharding of each result leaf; where a tuple has none, that of the element taken from it."""
     wanted = context.wanted_leaves(inst)
     if not inst.shape.is_tuple or None not in wanted:

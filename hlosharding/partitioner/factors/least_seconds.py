@@ -26,7 +26,7 @@ def least_seconds(problem: ChoiceProblem, splits: Splits, prices: Prices) -> Num
     """[split]: seconds, in the terms of `Prices.comparable_seconds`."""
     seconds = compute_seconds(problem, splits, prices)
     for operand in problem.operands:
-        seconds += prices.least_seconds(operand_bytes(problem, operand, splits, prices), operand.trips)
+        seconds += prices.least_seconds(operand_bytes(problem, operand, splits, prices), operand.lies.trips)
     for result in problem.results:
         seconds += prices.least_seconds(result_bytes(problem, result, splits, prices))
     return seconds * _ROUNDING
@@ -34,16 +34,17 @@ def least_seconds(problem: ChoiceProblem, splits: Splits, prices: Prices) -> Num
 
 def operand_bytes(problem: ChoiceProblem, operand: Operand, splits: Splits, prices: Prices) -> Numbers:
     """[split]: mean bytes that devices lack of their tiles of an operand."""
-    if operand.is_free or not operand.shape.size:
+    lies = operand.lies
+    if lies.is_free or not lies.shape.size:
         return np.zeros(len(splits))
-    layout = layout_of(operand.sharding, operand.shape.dims, prices.machine.num_devices)
+    layout = layout_of(lies.sharding, lies.shape.dims, prices.machine.num_devices)
     wanted, both = _boxes(problem, splits, operand, layout)
     if layout.num_partial_sums > 1:
         lacked = _summed(operand, wanted, both, layout.num_partial_sums)
     else:
-        lacked = (wanted - both).mean(1) * _item_bytes(operand.shape)
-    for copy in operand.copies:
-        another = replace(operand, sharding=copy, copies=())
+        lacked = (wanted - both).mean(1) * _item_bytes(lies.shape)
+    for copy in lies.copies:
+        another = replace(operand, lies=replace(lies, sharding=copy, copies=()))
         lacked = np.minimum(lacked, operand_bytes(problem, another, splits, prices))
     return lacked
 

@@ -13,7 +13,7 @@ from hlosharding.cost import PART_READERS
 from hlosharding.ir import Instruction, Shape
 from hlosharding.partitioner.broadcast_dims import broadcast_dims_of_results
 from hlosharding.partitioner.choice import FactorChoice, Lowering
-from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.context import PlanContext
 from hlosharding.partitioner.decisions import Decisions
 from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, Operand, Result, SplitQuestion
 from hlosharding.partitioner.factors.factor_choice import choose, other_splits
@@ -21,10 +21,12 @@ from hlosharding.partitioner.factors.factor_roles import splittable
 from hlosharding.partitioner.local_ops import WindowedFactors, local_rule, reversed_taps_dims
 from hlosharding.partitioner.partial_sums import DEFERRAL_RULES, may_wait
 from hlosharding.partitioner.resharding import local_shape
-from hlosharding.partitioner.value import Value
+from hlosharding.partitioner.value import ValuePlace
 from hlosharding.rules import Factor, Reduce, Signature
 from hlosharding.sharding import HloSharding, uneven_dims
 
+Places = Sequence[ValuePlace]
+"""Of the operands."""
 Wanted = tuple[HloSharding | None, ...]
 Dims = tuple[int, ...]
 
@@ -53,60 +55,55 @@ class _Op:
 
 
 def lowering_of(
-    context: Context, inst: Instruction, signature: Signature, values: Sequence[Value], wanted: Wanted
+    context: PlanContext, inst: Instruction, signature: Signature, operands: Places, wanted: Wanted
 ) -> Lowering:
     """The cheapest split over all signatures of the op, and what follows from it."""
     decisions = context.decisions
-    op, waits = op_of(decisions, inst, signature, values), _may_wait(context, inst)
-    key = (op, waits, *places_of(values, wanted))
+    op, waits = op_of(decisions, inst, signature, operands), _may_wait(context, inst)
+    key = (op, waits, *key_of_places(operands, wanted))
     lowering = decisions.lowerings.get(key)
     if lowering is None:
-        lowering = decisions.lowerings[key] = _decided(context, inst, op, values, wanted, waits)
+        lowering = decisions.lowerings[key] = _decided(context, inst, op, operands, wanted, waits)
     return lowering
 
 
-def places_of(values: Sequence[Value], wanted: Wanted) -> list[Any]:
+def key_of_places(operands: Places, wanted: Wanted) -> list[Any]:
     """How operands and results of an op lie, as far as choices depend on it."""
-    # Spellings, not meanings: no call of a sharding's own hash.
     found: list[Any] = [None if w is None else w.uid for w in wanted]
-    for v in values:
-        found += (v.shape, v.sharding.uid, v.reduce_kind, v.is_free, v.broadcast_dims, v.trips)
-        if v.reshards or v.copy is not None:
-            found += [copy.uid for copy in v.copies]
+    for place in operands:
+        found += place.key
     return found
 
 
 def ways_to_lie(
-    context: Context, inst: Instruction, signature: Signature, values: Sequence[Value], wanted: Wanted, *, most: int
+    context: PlanContext, inst: Instruction, signature: Signature, places: Places, wanted: Wanted, *, most: int
 ) -> list[tuple[HloSharding, ...]]:
     """How the result and the operands lie under the splits of the op that promise most."""
     found: list[tuple[HloSharding, ...]] = []
-    problems = problems_of(inst, signature, values, wanted)
+    problems = problems_of(inst, signature, places, wanted)
     for problem, space in other_splits(problems, context.prices, context.decisions.mesh, most=most):
         operands = [problem.operand_sharding(operand, space) for operand in problem.operands]
         found.append((problem.result_sharding(problem.results[0], space, ()), *operands))
     return found
 
 
-def problems_of(
-    inst: Instruction, signature: Signature, values: Sequence[Value], wanted: Wanted
-) -> list[ChoiceProblem]:
+def problems_of(inst: Instruction, signature: Signature, operands: Places, wanted: Wanted) -> list[ChoiceProblem]:
     """The op between its operands and what is wanted, with each of its signatures."""
-    return _problems(inst, _Op(*_parts_of(inst, signature, values)), values, wanted)
+    return _problems(inst, _Op(*_parts_of(inst, signature, operands)), operands, wanted)
 
 
-def _may_wait(context: Context, inst: Instruction) -> bool:
+def _may_wait(context: PlanContext, inst: Instruction) -> bool:
     """Would partial results be reduced later than here?"""
     rule = DEFERRAL_RULES.get(inst.opcode)
     return rule is not None and rule.makes_partial_sums and may_wait(context, inst)
 
 
-def op_of(decisions: Decisions, inst: Instruction, signature: Signature, values: Sequence[Value]) -> _Op:
+def op_of(decisions: Decisions, inst: Instruction, signature: Signature, operands: Places) -> _Op:
     """Of an instruction asked once, unless it depends on what became of the operands."""
     known = decisions.ops.get(inst)
     if known is not None:
         return known
-    parts = _parts_of(inst, signature, values)
+    parts = _parts_of(inst, signature, operands)
     op = decisions.equal_ops.get(parts)
     if op is None:
         op = decisions.equal_ops[parts] = _Op(*parts)
@@ -115,11 +112,11 @@ def op_of(decisions: Decisions, inst: Instruction, signature: Signature, values:
     return op
 
 
-def _parts_of(inst: Instruction, signature: Signature, values: Sequence[Value]) -> _Parts:
+def _parts_of(inst: Instruction, signature: Signature, operands: Places) -> _Parts:
     """What an `_Op` consists of."""
     rule, signatures = local_rule(inst.opcode), (signature,)
     if rule.alternative is not None:
-        alternative = rule.alternative(inst, signature, values[0].sharding if values else None)
+        alternative = rule.alternative(inst, signature, operands[0].sharding if operands else None)
         signatures = (signature, alternative) if alternative is not None else signatures
     windows = None if rule.windows is None else tuple(rule.windows(inst, s) for s in signatures)
     has_reduction = rule.custom_reduction is not None and rule.custom_reduction.applies(inst)
@@ -127,15 +124,15 @@ def _parts_of(inst: Instruction, signature: Signature, values: Sequence[Value]) 
 
 
 def _decided(
-    context: Context, inst: Instruction, op: _Op, values: Sequence[Value], wanted: Wanted, waits: bool
+    context: PlanContext, inst: Instruction, op: _Op, operands: Places, wanted: Wanted, waits: bool
 ) -> Lowering:
     rule, leaves = local_rule(op.opcode), op.shape.leaves
-    broadcast_dims = _broadcast_dims(op, values)
-    problems, decisions = tuple(_problems(inst, op, values, wanted)), context.decisions
+    broadcast_dims = _broadcast_dims(op, operands)
+    problems, decisions = tuple(_problems(inst, op, operands, wanted)), context.decisions
     question = SplitQuestion(problems, waits, context.prices, decisions.mesh, decisions.only_propagated)
     choice = choose(question)
     shapes = tuple(local_shape(context, shape, target) for shape, target in zip(leaves, choice.results, strict=True))
-    masked = _masked_dims(op.windows_of(op.signatures.index(choice.signature)), choice, values)
+    masked = _masked_dims(op.windows_of(op.signatures.index(choice.signature)), choice, operands)
     is_plain = not any(masked) and not any(_enters_once(choice.signature.factors[n]) for n in choice.deferred)
     itself = is_plain and choice.reduce_kind is None and rule.is_same_op and not op.shape.is_tuple
     return Lowering(choice, shapes, masked, is_plain, broadcast_dims, itself, question)
@@ -146,18 +143,18 @@ def _enters_once(factor: Factor) -> bool:
     return isinstance(factor.owes, Reduce) and bool(factor.owes.once)
 
 
-def _broadcast_dims(op: _Op, values: Sequence[Value]) -> tuple[Dims, ...]:
+def _broadcast_dims(op: _Op, operands: Places) -> tuple[Dims, ...]:
     """Per result leaf the dims along which all elements are the same."""
     if local_rule(op.opcode).keeps_broadcast_dims:
-        return broadcast_dims_of_results(op.signatures[0], [v.broadcast_dims for v in values])
+        return broadcast_dims_of_results(op.signatures[0], [place.broadcast_dims for place in operands])
     return ((),) * len(op.shape.leaves)
 
 
-def _problems(inst: Instruction, op: _Op, values: Sequence[Value], wanted: Wanted) -> list[ChoiceProblem]:
+def _problems(inst: Instruction, op: _Op, operands: Places, wanted: Wanted) -> list[ChoiceProblem]:
     """The op with each of its signatures."""
-    known = _broadcast_dims(op, values)
+    known = _broadcast_dims(op, operands)
     return [
-        _problem(op, number, _operands(inst, op, number, values), _results(op, number, wanted, known))
+        _problem(op, number, _operands(inst, op, number, operands), _results(op, number, wanted, known))
         for number in range(len(op.signatures))
     ]
 
@@ -173,23 +170,17 @@ def _problem(op: _Op, number: int, operands: tuple[Operand, ...], results: tuple
     )
 
 
-def _operands(inst: Instruction, op: _Op, number: int, values: Sequence[Value]) -> tuple[Operand, ...]:
+def _operands(inst: Instruction, op: _Op, number: int, places: Places) -> tuple[Operand, ...]:
     """The operands as signature `number` sees them."""
     taps = reversed_taps_dims(inst, op.windows_of(number))
     return tuple(
         Operand(
-            shape=value.shape,
-            sharding=value.sharding,
+            lies=place,
             dims=dims,
-            reduce_kind=value.reduce_kind,
-            is_free=value.is_free,
-            broadcast_dims=value.broadcast_dims,
-            copies=value.copies,
-            trips=value.trips,
             reversed_dims=taps if index == 1 else (),
             is_read_in_part=index == 0 and inst.opcode in PART_READERS,
         )
-        for index, (value, dims) in enumerate(zip(values, op.signatures[number].operands, strict=True))
+        for index, (place, dims) in enumerate(zip(places, op.signatures[number].operands, strict=True))
     )
 
 
@@ -212,11 +203,11 @@ def _allowed(op: _Op, signature: Signature) -> frozenset[int]:
     return allowed
 
 
-def _masked_dims(windows: WindowedFactors, choice: FactorChoice, values: Sequence[Value]) -> tuple[Dims, ...]:
+def _masked_dims(windows: WindowedFactors, choice: FactorChoice, places: Places) -> tuple[Dims, ...]:
     """Per operand the uneven dims whose padding the op would mix in.  Windows see to their own."""
     mixed = [isinstance(f.owes, Reduce) and w is None for f, w in zip(choice.signature.factors, windows, strict=True)]
-    tensors = zip(values, choice.operands, choice.signature.operands, strict=True)
+    tensors = zip(places, choice.operands, choice.signature.operands, strict=True)
     return tuple(
-        tuple(d for d in uneven_dims(sharding, value.shape.dims) if any(mixed[f] for f in dims[d]))
-        for value, sharding, dims in tensors
+        tuple(d for d in uneven_dims(sharding, place.shape.dims) if any(mixed[f] for f in dims[d]))
+        for place, sharding, dims in tensors
     )

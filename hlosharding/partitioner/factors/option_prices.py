@@ -12,16 +12,15 @@ from dataclasses import replace
 import numpy as np
 
 from hlosharding.ir import Instruction
-from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.context import PlanContext
 from hlosharding.partitioner.factors.candidate_splits import common_split
 from hlosharding.partitioner.factors.choice_problem import ChoiceProblem
 from hlosharding.partitioner.factors.factor_choice import most_work, splits_by_mesh
 from hlosharding.partitioner.factors.least_seconds import compute_seconds, operand_bytes, result_bytes
-from hlosharding.partitioner.factors.lowering_choice import op_of, places_of, problems_of
+from hlosharding.partitioner.factors.lowering_choice import Places, key_of_places, op_of, problems_of
 from hlosharding.partitioner.factors.split_prices import work_per_device
 from hlosharding.partitioner.factors.splits import Splits
 from hlosharding.partitioner.prices import Numbers, Prices
-from hlosharding.partitioner.value import Value
 from hlosharding.rules import Signature
 from hlosharding.sharding import HloSharding, TileAssignment
 
@@ -32,10 +31,10 @@ Options = tuple[tuple[HloSharding, ...], ...]
 
 
 def prices_of_options(
-    context: Context,
+    context: PlanContext,
     inst: Instruction,
     signature: Signature,
-    values: Sequence[Value],
+    operands: Places,
     wanted: HloSharding | None,
     slots: Slots,
     options: Options,
@@ -44,16 +43,16 @@ def prices_of_options(
     split by axes.
     """
     decisions = context.decisions
-    op, lie = op_of(decisions, inst, signature, values), tuple([tuple([s.uid for s in one]) for one in options])
-    key = (op, slots, lie, *places_of(values, (wanted,)))
+    op, lie = op_of(decisions, inst, signature, operands), tuple([tuple([s.uid for s in one]) for one in options])
+    key = (op, slots, lie, *key_of_places(operands, (wanted,)))
     known = decisions.option_prices
     if key not in known:
-        known[key] = _prices_of_options(context, problems_of(inst, signature, values, (wanted,)), slots, options)
+        known[key] = _prices_of_options(context, problems_of(inst, signature, operands, (wanted,)), slots, options)
     return known[key]
 
 
 def _prices_of_options(
-    context: Context, problems: Sequence[ChoiceProblem], slots: Slots, options: Options
+    context: PlanContext, problems: Sequence[ChoiceProblem], slots: Slots, options: Options
 ) -> Numbers | None:
     prices, mesh = context.prices, context.decisions.mesh
     limit = most_work(problems, prices, mesh)
@@ -90,7 +89,7 @@ def _slot_seconds(problem: ChoiceProblem, slot: int, splits: Splits, prices: Pri
     if slot == 0:
         return prices.least_seconds(result_bytes(problem, problem.results[0], splits, prices))
     operand = problem.operands[slot - 1]
-    return prices.least_seconds(operand_bytes(problem, operand, splits, prices), operand.trips)
+    return prices.least_seconds(operand_bytes(problem, operand, splits, prices), operand.lies.trips)
 
 
 def _variant(problem: ChoiceProblem, slots: Slots, options: Options, number: int) -> ChoiceProblem:
@@ -104,6 +103,7 @@ def _variant(problem: ChoiceProblem, slots: Slots, options: Options, number: int
     for slot, operand in enumerate(problem.operands, 1):
         sharding = lies(slot)
         if sharding is not None:
-            operands[slot - 1] = replace(operand, sharding=sharding, is_free=False, reduce_kind=None, copies=())
+            other = replace(operand.lies, sharding=sharding, is_free=False, reduce_kind=None, copies=())
+            operands[slot - 1] = replace(operand, lies=other)
     wanted = lies(0) or result.wanted
     return replace(problem, operands=tuple(operands), results=(replace(result, wanted=wanted),))

@@ -25,8 +25,8 @@ from hlosharding.partitioner.factors.lowering_choice import problems_of
 from hlosharding.partitioner.factors.split_prices import priced_split
 from hlosharding.partitioner.iteration_space import project
 from hlosharding.partitioner.region_values import arrays_of
-from hlosharding.partitioner.resharding import local_shape, reshard, reshard_price, to_wanted
-from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves
+from hlosharding.partitioner.resharding import local_shape, reshard, to_wanted
+from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, places_of
 from hlosharding.rules import Dims, Signature, Whole, signature_of
 from hlosharding.sharding import HloSharding, device_groups_along, tile_table
 from hlosharding.spmd import Emitter
@@ -49,7 +49,7 @@ def lower(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     values = arrays_of(context, inst.operands)
     called = _with_positions_whole(signature) if found.is_causal else signature
     ring = _ring_of(context, inst, found, _split_of_ring(context, inst, signature, values))
-    if ring is None or not _pays(context, ring, choice_of(context, inst, called, values), values):
+    if ring is None or not _pays(context, ring, choice_of(context, inst, called, places_of(values)), values):
         return lower_by_factors(context, inst, called)
     operands = [reshard(context, value, place).local for value, place in zip(values, ring.operands, strict=True)]
     with context.emitter.because("pass keys and values on"):
@@ -88,10 +88,11 @@ def _split_of_ring(
     context: Context, inst: Instruction, signature: Signature, values: list[Value]
 ) -> FactorChoice | None:
     """What is chosen, or else claimed, if it splits positions."""
-    chosen = choice_of(context, inst, signature, values)
+    places = places_of(values)
+    chosen = choice_of(context, inst, signature, places)
     if _num_parts(chosen.signature, chosen.space) > 1:
         return chosen
-    [problem] = problems_of(inst, signature, values, wanted_of(context, inst))
+    [problem] = problems_of(inst, signature, places, wanted_of(context, inst))
     spaces = (claim.space for claim in problem.claims())
     split = (s for s in spaces if _num_parts(signature, s) > 1 and problem.can_be_computed(s))
     return next((priced_split(problem, space, context.prices) for space in split), None)
@@ -134,7 +135,9 @@ def _pays(context: Context, ring: Ring, choice: FactorChoice, values: list[Value
     known, operands = context.decisions.faster_rings, ring.inst.operands
     key = (ring.found, ring.operands, choice, *(x.shape for x in operands), *(v.sharding for v in values))
     if key not in known:
-        before = sum(reshard_price(context, v, place) for v, place in zip(values, ring.operands, strict=True))
+        before = sum(
+            context.prices.move_seconds(v.place, place) for v, place in zip(values, ring.operands, strict=True)
+        )
         wanted = zip(ring.inst.shape.leaves, ring.results, wanted_of(context, ring.inst), strict=True)
         behind = sum(context.prices.reshard_seconds(shape, s, w or s, None) for shape, s, w in wanted)
         passed_on = _seconds(context, ring, ring.operands, partial(emit_ring, ring=ring))

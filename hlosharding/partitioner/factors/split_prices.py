@@ -119,14 +119,12 @@ def _halo_plans(problem: ChoiceProblem, number: int, space: HloSharding) -> list
 
 
 def _operand_cost(operand: Operand, place: HloSharding, prices: Prices) -> Cost:
-    if operand.is_free:
-        return NOTHING
-    shape, known = operand.shape, operand.broadcast_dims
-    cost = prices.reshard_cost(*one_slice_of(shape, operand.sharding, place, known), operand.reduce_kind)
+    lies = operand.lies
+    cost = NOTHING if lies.is_free else prices.move_cost(lies, lies.sharding, place)
     if cost is NOTHING:
         return cost
-    others = [prices.reshard_cost(*one_slice_of(shape, copy, place, known), None) for copy in operand.copies]
-    return min([cost, *others], key=prices.comparable_seconds).in_each_of(operand.trips)
+    others = [prices.move_cost(lies, copy, place) for copy in lies.copies]
+    return min([cost, *others], key=prices.comparable_seconds).in_each_of(lies.trips)
 
 
 def _halo_cost(operand: Operand, place: HloSharding, plans: Sequence[HaloPlan], prices: Prices) -> Cost:

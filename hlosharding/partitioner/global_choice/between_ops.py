@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hlosharding.ir import Instruction, Module
+from hlosharding.partitioner.context import PlanContext
 from hlosharding.partitioner.decisions import Decisions
 from hlosharding.partitioner.factors import Options, Slots
 from hlosharding.partitioner.global_choice.op_kinds import OpKinds
@@ -40,9 +41,9 @@ class BetweenOps(NamedTuple):
     """Those of which a copy elsewhere serves several readers."""
 
 
-def cheaper_between_ops(module: Module, shardings: Shardings, decisions: Decisions, num_partitions: int) -> BetweenOps:
+def cheaper_between_ops(module: Module, shardings: Shardings, decisions: Decisions) -> BetweenOps:
     """How values lie between the ops where that costs less than what the table says."""
-    prices = OpPrices.of(module, shardings, decisions, num_partitions, OpKinds())
+    prices = OpPrices(PlanContext(shardings=dict(shardings), decisions=decisions), OpKinds())
     taken: dict[Group, HloSharding] = {}
     for computation in module.computations:
         groups = groups_of(computation, shardings, decisions.annotated)

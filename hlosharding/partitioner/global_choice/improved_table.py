@@ -11,11 +11,11 @@ from hlosharding.partitioner.global_choice.between_ops import cheaper_between_op
 from hlosharding.partitioner.overrides import BOTH_ENDS, ShardingTable
 
 
-def improved_table(module: Module, table: ShardingTable, decisions: Decisions, num_partitions: int) -> ShardingTable:
+def improved_table(module: Module, table: ShardingTable, decisions: Decisions) -> ShardingTable:
     """The table with other shardings for values between ops; itself where none would save anything."""
     if decisions.has_manual_groups:
         return table
-    changed, copies = cheaper_between_ops(module, table.shardings, decisions, num_partitions)
+    changed, copies = cheaper_between_ops(module, table.shardings, decisions)
     if not changed and not copies:
         return table
     reasons = {**table.reasons, **dict.fromkeys(changed, BOTH_ENDS)}

@@ -33,7 +33,7 @@ class OpKinds:
         if kind is None:
             kind = self._of[op] = self._numbers.setdefault(_all_that_counts(op), len(self._numbers))
         found = [kind]
-        for value in (op, *map(_original, op.operands)):
+        for value in (op, *map(original_of, op.operands)):
             lies = shardings.get(value.id)
             found.append(-1 if lies is None else lies.uid)
         return tuple(found)
@@ -46,7 +46,7 @@ def _all_that_counts(op: Instruction) -> Any:
         return op
     windows, shapes = local_rule(op.opcode).windows, [op.shape, *[o.shape for o in op.operands]]
     seen = None if windows is None else windows(op, signature)
-    originals = [(n, _original(operand)) for n, operand in enumerate(op.operands)]
+    originals = [(n, original_of(operand)) for n, operand in enumerate(op.operands)]
     anywhere = [(n, broadcast_dims_of(o)) for n, o in originals if o.opcode in MADE_AT_NO_COST]
     return op.opcode, signature, seen, tuple(shapes), tuple(anywhere), len(op.users) == 1
 
@@ -58,7 +58,7 @@ def broadcast_dims_of(value: Instruction) -> tuple[int, ...]:
     return tuple(d for d in range(value.shape.rank) if d not in value.dimensions)
 
 
-def _original(value: Instruction) -> Instruction:
+def original_of(value: Instruction) -> Instruction:
     """What it is a copy of: that is what moves."""
     while value.opcode == "copy":
         value = value.operands[0]

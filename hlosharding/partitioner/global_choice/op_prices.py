@@ -6,21 +6,21 @@ Floor: partitioner.  Remembered for equal ops, so that repeated layers are price
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hlosharding.ir import Instruction, Module
-from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.decisions import Decisions
+from hlosharding.ir import GENERATORS, Instruction
+from hlosharding.partitioner.context import PlanContext
 from hlosharding.partitioner.factors import Options, Slots, prices_of_options, ways_to_lie
-from hlosharding.partitioner.global_choice.op_kinds import OpKinds, Situation
-from hlosharding.partitioner.global_choice.priced_walk import PricedWalk, context_to_decide_in
+from hlosharding.partitioner.global_choice.op_kinds import OpKinds, Situation, broadcast_dims_of, original_of
 from hlosharding.partitioner.iteration_space import as_compared
+from hlosharding.partitioner.op_costs import Moves, OpCost
 from hlosharding.partitioner.prices import Numbers
-from hlosharding.partitioner.value import Value
+from hlosharding.partitioner.strategies import plan_of
+from hlosharding.partitioner.value import ValuePlace
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import HloSharding
 
@@ -45,18 +45,11 @@ class _Priced(NamedTuple):
 class OpPrices:
     """Prices of the ops of one program under a table of shardings, some of which are taken to be others."""
 
-    context: Context
+    context: PlanContext
     kinds: OpKinds
     _known: dict[Any, _Priced] = field(default_factory=dict[Any, _Priced])
     _tables: dict[Any, Numbers] = field(default_factory=dict[Any, Numbers])
     _preferred: dict[Any, list[HloSharding]] = field(default_factory=dict[Any, list[HloSharding]])
-
-    @classmethod
-    def of(
-        cls, module: Module, shardings: Shardings, decisions: Decisions, num_partitions: int, kinds: OpKinds
-    ) -> OpPrices:
-        """Under a table of shardings."""
-        return cls(context_to_decide_in(module, shardings, decisions, num_partitions), kinds)
 
     def moves(self, op: Instruction, others: Shardings) -> Moved:
         """Of the result and each operand: is it moved?  Values lie as `others` says, or else as the table does.
@@ -94,29 +87,31 @@ class OpPrices:
         signature = signature_of(op)
         if not isinstance(signature, Signature) or not op.shape.is_array:
             return
-        values = self._operands(op)
-        values = [_anywhere(v) if is_free else v for v, is_free in zip(values, free[1:], strict=True)]
+        places = self._operands(op, self.context)
+        places = [_anywhere(p) if is_free else p for p, is_free in zip(places, free[1:], strict=True)]
         wanted = None if free[0] else self.context.wanted_leaves(op)[0]
         for lie in ways_to_lie(
-            self.context, op, signature, values, (wanted,), most=_MOST_PREFERRED[self.context.prices.objective]
+            self.context, op, signature, places, (wanted,), most=_MOST_PREFERRED[self.context.prices.objective]
         ):
             yield from (sharding for is_free, sharding in zip(free, lie, strict=True) if is_free)
 
-    def _operands(self, op: Instruction) -> list[Value]:
-        self.context.values.clear()
-        walk = PricedWalk(self.context)
-        return [walk.whole(o) for o in op.operands]
+    def _operands(self, op: Instruction, context: PlanContext) -> list[ValuePlace]:
+        """How they lie; a copy is what it is a copy of, wherever somebody wants it."""
+        originals = list(map(original_of, op.operands))
+        places = {value: _place_of(value, context) for value in originals}
+        return [places[value] for value in originals]
 
     def _table(self, op: Instruction, slots: Slots, options: Options) -> Numbers:
         signature = signature_of(op)
         if isinstance(signature, Signature) and op.shape.is_array and op.opcode != "reshape":
             wanted = self.context.wanted_leaves(op)[0]
-            found = prices_of_options(self.context, op, signature, self._operands(op), wanted, slots, options)
+            places = self._operands(op, self.context)
+            found = prices_of_options(self.context, op, signature, places, wanted, slots, options)
             if found is not None:
                 return found
-        return self._each_walked(op, slots, options)
+        return self._each_planned(op, slots, options)
 
-    def _each_walked(self, op: Instruction, slots: Slots, options: Options) -> Numbers:
+    def _each_planned(self, op: Instruction, slots: Slots, options: Options) -> Numbers:
         table = np.empty([len(one) for one in options])
         for numbers in np.ndindex(table.shape):
             lie = [None if variable is None else options[variable][numbers[variable]] for variable in slots]
@@ -128,29 +123,45 @@ class OpPrices:
         key = self._situation(op, others)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = self._walked(op, others)
+            known = self._known[key] = self._planned(op, others)
         return known
 
-    def _walked(self, op: Instruction, others: Shardings) -> _Priced:
-        table = self.context.shardings
-        kept = {i: table[i] for i in others}
-        table.update(others)
-        self.context.values.clear()
-        walk = PricedWalk(self.context)
-        walk.visit(op)
-        table.update(kept)
-        values = (op, *op.operands)
-        if self.context.prices.objective == "bytes" and walk.cost.mean_bytes > 0:
-            return _Priced(walk.price, (True,) * len(values))
-        moved = {value.local for value, _ in walk.moved if value.reduce_kind is None}
-        return _Priced(walk.price, tuple(v in moved for v in values))
+    def _planned(self, op: Instruction, others: Shardings) -> _Priced:
+        context = self.context
+        if others:
+            context = replace(context, shardings=ChainMap(dict(others), context.shardings))
+        places = self._operands(op, context)
+        cost, prices = _cost(op, places, context), context.prices
+        if prices.objective == "bytes" and cost.communication.mean_bytes > 0:
+            return _Priced(cost.seconds(prices), (True,) * (1 + len(places)))
+        is_moved = [o.opcode != "copy" and p in cost.moved for o, p in zip(op.operands, places, strict=True)]
+        return _Priced(cost.seconds(prices), (cost.is_result_moved, *is_moved))
 
     def _situation(self, op: Instruction, others: Shardings) -> Situation:
         table = self.context.shardings
         return self.kinds.situation(op, ChainMap(dict(others), table) if others else table)
 
 
-def _anywhere(value: Value) -> Value:
-    made = Value(value.local, value.shape, value.sharding)
-    made.rematerialize = lambda _: made
-    return made
+def _anywhere(place: ValuePlace) -> ValuePlace:
+    return ValuePlace(place.shape, place.sharding, is_free=True, is_remade=True)
+
+
+def _place_of(value: Instruction, context: PlanContext) -> ValuePlace:
+    lies = context.wanted_leaves(value)[0] if value.shape.is_array else None
+    is_made = value.opcode in GENERATORS or (value.opcode == "broadcast" and not value.operands[0].shape.rank)
+    known = broadcast_dims_of(value)
+    return ValuePlace(value.shape, as_compared(lies), is_free=is_made, is_remade=is_made, broadcast_dims=known)
+
+
+def _cost(op: Instruction, operands: Sequence[ValuePlace], context: PlanContext) -> OpCost:
+    """Of what is given back, what brings it where it shall be; of a tuple else nothing."""
+    wanted = context.wanted_leaves(op)
+    if op.opcode == "tuple":
+        moves = Moves(context.prices)
+        for operand, value, place in zip(op.operands, operands, wanted, strict=False):
+            if operand.shape.is_array and place is not None:
+                moves.bring(value, place)
+        return moves.cost()
+    is_planned = op.shape.is_array and op.opcode not in ("copy", "parameter")
+    plan = plan_of(context, op, operands, wanted[0]) if is_planned else None
+    return plan.cost(context.prices, operands, op.shape, wanted[0]) if plan is not None else OpCost()

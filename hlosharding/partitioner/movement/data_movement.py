@@ -6,9 +6,11 @@ reshards use too.  Priced against the lowering by factors, which makes whole wha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.choice import MovementPlan
-from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.context import Context, PlanContext
 from hlosharding.partitioner.factors import choice_of, lower_by_factors
 from hlosharding.partitioner.movement.chained_movements import chained_movement
 from hlosharding.partitioner.movement.movement_plans import cheapest_plan, reshard_all_cost
@@ -16,7 +18,7 @@ from hlosharding.partitioner.movement.op_movements import MOVEMENTS, DataMovemen
 from hlosharding.partitioner.prices import NOTHING, Cost
 from hlosharding.partitioner.region_values import array_of
 from hlosharding.partitioner.resharding import local_shape, replicate, reshard, to_wanted
-from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value
+from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, ValuePlace, places_of
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import REPLICATED, HloSharding
 
@@ -31,7 +33,7 @@ def move(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     if single is None or not _is_along_split_dims(context, single, wanted):
         return lower_by_factors(context, inst, signature)
     value_of = context.prices.objective_value
-    by_factors = _factors_cost(context, inst, [array_of(context, o) for o in inst.operands])
+    by_factors = _factors_cost(context, inst, _places_of(context, inst.operands))
     cost, chosen = _cheaper_movement(context, inst, single, by_factors)
     context.paid[inst] = cost
     if chosen is None or _is_better_whole(context, inst, wanted, value_of(by_factors) - value_of(cost)):
@@ -50,15 +52,17 @@ def _cheaper_movement(
     """
     value_of, wanted = context.prices.objective_value, context.wanted_leaves(inst)[0]
     best, chosen = limit, None
-    plan = cheapest_plan(context, single, inst.shape, wanted)
-    if plan is not None and (value_of(plan.cost) < value_of(best) or (best.mean_bytes and _is_passed_over(inst))):
-        best, chosen = plan.cost, (single, plan)
+    plan = cheapest_plan(context, single, _places_of(context, single.arrays), inst.shape, wanted)
+    if plan is not None and (
+        value_of(plan.communication) < value_of(best) or (best.mean_bytes and _is_passed_over(inst))
+    ):
+        best, chosen = plan.communication, (single, plan)
     chain = chained_movement(inst)
     if chain is not None and chain.skipped:
-        plan = cheapest_plan(context, chain, inst.shape, wanted)
+        plan = cheapest_plan(context, chain, _places_of(context, chain.arrays), inst.shape, wanted)
         saved = sum((context.paid.get(i, NOTHING) for i in chain.skipped), NOTHING)
-        if plan is not None and value_of(plan.cost) < value_of(best + saved):
-            best, chosen = plan.cost, (chain, plan)
+        if plan is not None and value_of(plan.communication) < value_of(best + saved):
+            best, chosen = plan.communication, (chain, plan)
     return best, chosen
 
 
@@ -77,16 +81,20 @@ def _is_along_split_dims(context: Context, movement: DataMovement, wanted: HloSh
     return any(s is not None and s.num_tiles_along(d) > 1 for s in shardings for d in movement.changed_dims())
 
 
-def _factors_cost(context: Context, inst: Instruction, values: list[Value]) -> Cost:
-    """What the lowering by factors would send, operands being `values`."""
+def _places_of(context: Context, operands: Sequence[Instruction]) -> list[ValuePlace]:
+    return places_of([array_of(context, o) for o in operands])
+
+
+def _factors_cost(context: PlanContext, inst: Instruction, operands: Sequence[ValuePlace]) -> Cost:
+    """What the lowering by factors would send, operands lying so."""
     signature, wanted = signature_of(inst), context.wanted_leaves(inst)[0]
     assert isinstance(signature, Signature)
-    choice = choice_of(context, inst, signature, values)
-    cost, [made] = reshard_all_cost(context, values, choice.operands), choice.results
+    choice = choice_of(context, inst, signature, operands)
+    cost, [made] = reshard_all_cost(context.prices, operands, choice.operands), choice.results
     return cost + context.prices.reshard_cost(inst.shape, made, wanted or made, choice.reduce_kind)
 
 
-def _is_better_whole(context: Context, inst: Instruction, wanted: HloSharding | None, more: float) -> bool:
+def _is_better_whole(context: PlanContext, inst: Instruction, wanted: HloSharding | None, more: float) -> bool:
     """Do users save more than `more` if they find the result replicated?
 
     Asked where all users look up a place that is not known before: XLA, too, keeps such a concatenation whole
@@ -96,8 +104,8 @@ def _is_better_whole(context: Context, inst: Instruction, wanted: HloSharding | 
         return False
 
     def objective_of(user: Instruction, sharding: HloSharding) -> float:
-        values = [Value(inst, o.shape, REPLICATED if number else sharding) for number, o in enumerate(user.operands)]
-        return context.prices.objective_value(_factors_cost(context, user, values))
+        places = [ValuePlace(o.shape, REPLICATED if number else sharding) for number, o in enumerate(user.operands)]
+        return context.prices.objective_value(_factors_cost(context, user, places))
 
     return sum(objective_of(user, wanted) - objective_of(user, REPLICATED) for user in inst.users) > more
 

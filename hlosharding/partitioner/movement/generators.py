@@ -11,8 +11,9 @@ from collections.abc import Callable
 import numpy as np
 
 from hlosharding.ir import Instruction
-from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.factors import lower_by_signature
+from hlosharding.partitioner.choice import Lowering
+from hlosharding.partitioner.context import Context, PlanContext
+from hlosharding.partitioner.factors import Places, lower_by_signature, plan_by_signature
 from hlosharding.partitioner.local_ops import as_index
 from hlosharding.partitioner.region_values import array_of, unpack
 from hlosharding.partitioner.resharding import local_shape, replicate, reshard, to_wanted
@@ -75,6 +76,17 @@ def broadcast(context: Context, inst: Instruction) -> AnyValue | DeferredReducti
     return _rematerialized(
         context, inst, context.wanted_leaves(inst)[0] or REPLICATED, make, tuple(range(inst.shape.rank))
     )
+
+
+def plan_broadcast(
+    context: PlanContext, inst: Instruction, operands: Places, wanted: HloSharding | None
+) -> Lowering | None:
+    """That of a scalar needs none."""
+    return plan_by_signature(context, inst, operands, wanted) if operands[0].shape.rank else None
+
+
+def plan_nothing(_context: PlanContext, _inst: Instruction, _operands: Places, _wanted: HloSharding | None) -> None:
+    """Each device makes what it needs."""
 
 
 def random(context: Context, inst: Instruction) -> AnyValue:

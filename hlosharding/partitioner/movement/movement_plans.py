@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hlosharding.ir import Shape
-from hlosharding.partitioner.choice import MovementPlan
-from hlosharding.partitioner.context import Context
+from hlosharding.ir import Instruction, Shape
+from hlosharding.partitioner.choice import MovementPlan, OpPlan
+from hlosharding.partitioner.context import PlanContext
+from hlosharding.partitioner.factors import Places, plan_by_signature
 from hlosharding.partitioner.iteration_space import mirror
-from hlosharding.partitioner.movement.op_movements import DataMovement
-from hlosharding.partitioner.prices import NOTHING, Cost
-from hlosharding.partitioner.region_values import array_of
-from hlosharding.partitioner.value import Value
+from hlosharding.partitioner.movement.op_movements import DataMovement, op_movement
+from hlosharding.partitioner.prices import NOTHING, Cost, Prices
+from hlosharding.partitioner.value import ValuePlace
 from hlosharding.reshard import layout_of, plan_transfer
 from hlosharding.sharding import REPLICATED, HloSharding
 
@@ -24,29 +24,44 @@ Ends = tuple[tuple[HloSharding, ...], HloSharding]
 
 
 def cheapest_plan(
-    context: Context, movement: DataMovement, shape: Shape, wanted: HloSharding | None
+    context: PlanContext,
+    movement: DataMovement,
+    arrays: Sequence[ValuePlace],
+    shape: Shape,
+    wanted: HloSharding | None,
 ) -> MovementPlan | None:
-    """The best plan of one movement; remembered for equal ones of equally sharded operands."""
-    values = [_as_found(movement, array_of(context, o)) for o in movement.arrays]
+    """The best plan of one movement of `movement.arrays`; remembered for equal ones of equally sharded operands."""
+    values = [_as_found(movement, array) for array in arrays]
     given = ((v.shape, v.sharding, v.reduce_kind, v.is_free) for v in values)
     key: Any = (movement.regions, shape, movement.base is None, wanted, *given)
     known = context.decisions.moves
     if key not in known:
         ends = _ends(movement, values, wanted)
-        plans = (_plan(context, movement, values, shape, pair, wanted) for pair in ends)
+        plans = (_plan(context.prices, movement, values, shape, pair, wanted) for pair in ends)
         found = [plan for plan in plans if plan is not None]
-        known[key] = min(found, key=lambda plan: context.prices.objective_value(plan.cost), default=None)
+        known[key] = min(found, key=lambda plan: context.prices.objective_value(plan.communication), default=None)
     return known[key]
 
 
-def _as_found(movement: DataMovement, value: Value) -> Value:
+def plan_movement(
+    context: PlanContext, inst: Instruction, operands: Places, wanted: HloSharding | None
+) -> OpPlan | None:
+    """The op as a movement of its own, whose operands lie so; by its factors where it is none."""
+    movement, lie = op_movement(inst), dict(zip(inst.operands, operands, strict=True))
+    found = None
+    if movement is not None:
+        found = cheapest_plan(context, movement, [lie[o] for o in movement.arrays], inst.shape, wanted)
+    return found or plan_by_signature(context, inst, operands, wanted)
+
+
+def _as_found(movement: DataMovement, value: ValuePlace) -> ValuePlace:
     """A chain does not count on an operand's replicated copy: that may be there only for the ops that it skips."""
-    if not movement.skipped or value.rematerialize is not None:
+    if not movement.skipped or value.is_remade:
         return value
-    return Value(value.local, value.shape, value.sharding, value.reduce_kind)
+    return ValuePlace(value.shape, value.sharding, value.reduce_kind)
 
 
-def _ends(movement: DataMovement, values: Sequence[Value], wanted: HloSharding | None) -> Iterator[Ends]:
+def _ends(movement: DataMovement, values: Sequence[ValuePlace], wanted: HloSharding | None) -> Iterator[Ends]:
     """The shardings that are tried: from the operands' own to the one wanted, to the base's or to the largest
     operand's; or from that wanted of the result, so that nothing but the reshard before it moves.
     """
@@ -76,14 +91,14 @@ def _has_plain_tiles(sharding: HloSharding) -> bool:
 
 
 def _plan(
-    context: Context,
+    prices: Prices,
     movement: DataMovement,
-    values: Sequence[Value],
+    values: Sequence[ValuePlace],
     shape: Shape,
     ends: Ends,
     wanted: HloSharding | None,
 ) -> MovementPlan | None:
-    (sources, target), prices, n = ends, context.prices, context.num_partitions
+    (sources, target), n = ends, prices.machine.num_devices
     operands = zip(sources, movement.operands, strict=False)  # the base behind them stays where it is
     transfer = plan_transfer(
         movement.regions,
@@ -95,12 +110,12 @@ def _plan(
     )
     if transfer is None:
         return None
-    cost = reshard_all_cost(context, values, sources) + Cost(transfer.mean_bytes, transfer.seconds)
+    cost = reshard_all_cost(prices, values, sources) + Cost(transfer.mean_bytes, transfer.seconds)
     return MovementPlan(sources, target, transfer, cost + prices.reshard_cost(shape, target, wanted or target, None))
 
 
-def reshard_all_cost(context: Context, values: Sequence[Value], targets: Sequence[HloSharding]) -> Cost:
+def reshard_all_cost(prices: Prices, values: Sequence[ValuePlace], targets: Sequence[HloSharding]) -> Cost:
     """What it costs to bring operands into their target shardings; one that is needed twice moves once."""
     pairs = dict.fromkeys((v, t) for v, t in zip(values, targets, strict=True) if not v.is_free)
-    costs = (context.prices.reshard_cost(v.shape, v.sharding, target, v.reduce_kind) for v, target in pairs)
+    costs = (prices.reshard_cost(v.shape, v.sharding, target, v.reduce_kind) for v, target in pairs)
     return sum(costs, NOTHING)

@@ -17,12 +17,13 @@ from functools import lru_cache
 from hlosharding.ir import Instruction, Shape
 from hlosharding.partitioner.broadcast_dims import broadcast_dims_after_reshape, one_slice_of
 from hlosharding.partitioner.choice import ReshapePlan
-from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.context import Context, PlanContext
+from hlosharding.partitioner.factors import Places
 from hlosharding.partitioner.iteration_space import untile
-from hlosharding.partitioner.prices import Cost
+from hlosharding.partitioner.prices import Cost, Prices
 from hlosharding.partitioner.region_values import array_of
-from hlosharding.partitioner.resharding import local_shape, reshard, reshard_price, to_wanted
-from hlosharding.partitioner.value import AnyValue, Value
+from hlosharding.partitioner.resharding import local_shape, reshard, to_wanted
+from hlosharding.partitioner.value import AnyValue, Value, ValuePlace
 from hlosharding.reshard import Region, Transfer, layout_of, plan_transfer
 from hlosharding.sharding import (
     REPLICATED,
@@ -45,11 +46,11 @@ def reshape(context: Context, inst: Instruction) -> AnyValue:
     """The cheapest of: the result's tiling carried back, the operand's carried on, or elements moved between both."""
     value, shape = array_of(context, inst.operands[0]), inst.shape
     wanted = context.wanted_leaves(inst)[0]
-    plan = context.plans[inst] = choose_reshape(context, value, shape, wanted)
+    plan = context.plans[inst] = plan_reshape(context, inst, [value.place], wanted)
     source, target = plan.source, plan.target
     moved = reshard(context, value, source, "operand of a reshape")
-    if not is_local_reshape(source, value.shape.dims, target, shape.dims):
-        return _across_tile_edges(context, inst, moved, target)
+    if plan.transfer is not None:
+        return _across_tile_edges(context, inst, moved, target, plan.transfer)
     local = context.emitter.reshape(moved.local, local_shape(context, shape, target).dims)
     known = value.broadcast_dims and broadcast_dims_after_reshape(value.shape.dims, shape.dims, value.broadcast_dims)
     kind = value.reduce_kind if source is value.sharding else None
@@ -57,10 +58,10 @@ def reshape(context: Context, inst: Instruction) -> AnyValue:
     return made if target is wanted else to_wanted(context, made, wanted)
 
 
-def _across_tile_edges(context: Context, inst: Instruction, value: Value, target: HloSharding) -> Value:
+def _across_tile_edges(
+    context: Context, inst: Instruction, value: Value, target: HloSharding, transfer: Transfer
+) -> Value:
     """Where each group of dims is one line of elements on both sides: the elements between unlike tile edges move."""
-    transfer = transfer_between(context, value.shape, value.whole_sharding, inst.shape, target)
-    assert transfer is not None, "only such a pair is chosen that has a transfer"
     emitter = context.emitter
     lines = [
         math.prod(value.local.shape.dims[d] for d in here)
@@ -71,77 +72,77 @@ def _across_tile_edges(context: Context, inst: Instruction, value: Value, target
     return Value(emitter.reshape(local, target.tile_shape(inst.shape.dims)), inst.shape, target)
 
 
-def transfer_between(
-    context: Context, shape: Shape, source: HloSharding, result: Shape, target: HloSharding
+def _transfer_between(
+    prices: Prices, shape: Shape, source: HloSharding, result: Shape, target: HloSharding
 ) -> Transfer | None:
     """How elements get from the operand's tiles to the result's; None where lines of elements do not line up."""
     if 0 in shape.dims or {"manual", "unreduced"} & {*source.subgroup_types, *target.subgroup_types}:
         return None
-    groups, n = reshape_runs(shape.dims, result.dims), context.num_partitions
+    groups, n = reshape_runs(shape.dims, result.dims), prices.machine.num_devices
     before = layout_of(source, shape.dims, n).flattened(tuple(here for here, _ in groups))
     after = layout_of(target, result.dims, n).flattened(tuple(there for _, there in groups))
     if before is None or after is None:
         return None
-    flat, prices = shape.with_dims(before.dims), context.prices
+    flat = shape.with_dims(before.dims)
     whole = (Region.whole(flat.dims),)
     return plan_transfer(whole, (before,), after, flat, machine=prices.machine, objective=prices.objective)
 
 
-def choose_reshape(context: Context, value: Value, shape: Shape, wanted: HloSharding | None) -> ReshapePlan:
+def plan_reshape(context: PlanContext, inst: Instruction, operands: Places, wanted: HloSharding | None) -> ReshapePlan:
     """The shardings of operand and result; memoised.
 
     Local, or straight from what the operand has to what is wanted, elements moving between.  Neither is partial: the
     tiles of a whole array are no terms of it, though they have the same shape.
     """
+    [value], shape = operands, inst.shape
     wanted = None if wanted is None else without_partials(wanted)
-    asked = None if wanted is None else wanted.uid
-    key = (value.shape, shape, value.sharding.uid, value.reduce_kind, value.is_free, value.broadcast_dims, asked)
+    key = (shape, None if wanted is None else wanted.uid, *value.key)
     known = context.decisions.reshapes
     if key not in known:
-        known[key] = _cheapest(context, value, shape, wanted)
+        known[key] = _cheapest(context.prices, value, shape, wanted)
     return known[key]
 
 
-def _cheapest(context: Context, value: Value, shape: Shape, wanted: HloSharding | None) -> ReshapePlan:
+def _cheapest(prices: Prices, value: ValuePlace, shape: Shape, wanted: HloSharding | None) -> ReshapePlan:
     def seconds(pair: Pair) -> float:
-        return _local_reshape_seconds(context, value, shape, pair, wanted)
+        return _local_reshape_seconds(prices, value, shape, pair, wanted)
 
     best = min(_pairs(value.whole_sharding, value.shape.dims, shape.dims, wanted), key=seconds)
     local = ReshapePlan(*best, seconds(best))
-    if wanted is None or value.rematerialize is not None or local.price <= 0:
+    if wanted is None or value.is_remade or local.price <= 0:
         return local
-    transfer = _transfer_seconds(context, value, shape, wanted)
-    if transfer is None or transfer >= local.price:
-        return local
-    return ReshapePlan(value.whole_sharding, wanted, transfer)
+    moved = _moved_across(prices, value, shape, wanted)
+    return local if moved is None or moved.price >= local.price else moved
 
 
 def _local_reshape_seconds(
-    context: Context, value: Value, shape: Shape, pair: Pair, wanted: HloSharding | None
+    prices: Prices, value: ValuePlace, shape: Shape, pair: Pair, wanted: HloSharding | None
 ) -> float:
     """Reshard the operand, reshape tiles, reshard the result."""
-    (source, target), prices = pair, context.prices
+    source, target = pair
     known = broadcast_dims_after_reshape(value.shape.dims, shape.dims, value.broadcast_dims)
     result = prices.reshard_seconds(*one_slice_of(shape, target, wanted or target, known), None)
-    return reshard_price(context, value, source) + result + _copy_seconds(context, shape, target)
+    return prices.move_seconds(value, source) + result + _copy_seconds(prices, shape, target)
 
 
-def _transfer_seconds(context: Context, value: Value, shape: Shape, wanted: HloSharding) -> float | None:
+def _moved_across(prices: Prices, value: ValuePlace, shape: Shape, wanted: HloSharding) -> ReshapePlan | None:
     """Reduce the operand where it is a partial result, and move elements to the tiles that are wanted."""
     own = value.whole_sharding
     if "tiled" not in (own.kind, wanted.kind):
         return None
-    transfer = transfer_between(context, value.shape, own, shape, wanted)
+    transfer = _transfer_between(prices, value.shape, own, shape, wanted)
     if transfer is None:
         return None
-    sent = context.prices.comparable_seconds(Cost(transfer.mean_bytes, transfer.seconds))
-    return reshard_price(context, value, own) + sent + _copy_seconds(context, shape, wanted)
+    sent = prices.comparable_seconds(Cost(transfer.mean_bytes, transfer.seconds))
+    seconds = prices.move_seconds(value, own) + sent + _copy_seconds(prices, shape, wanted)
+    is_local = is_local_reshape(own, value.shape.dims, wanted, shape.dims)
+    return ReshapePlan(own, wanted, seconds, None if is_local else transfer)
 
 
-def _copy_seconds(context: Context, shape: Shape, sharding: HloSharding) -> float:
+def _copy_seconds(prices: Prices, shape: Shape, sharding: HloSharding) -> float:
     """Seconds to write one tile of the result."""
     tile = shape.with_dims(sharding.tile_shape(shape.dims))
-    return context.prices.compute_seconds(0, tile.byte_size, False)
+    return prices.compute_seconds(0, tile.byte_size, False)
 
 
 def _pairs(source: HloSharding, dims: Dims, result_dims: Dims, wanted: HloSharding | None) -> Iterator[Pair]:

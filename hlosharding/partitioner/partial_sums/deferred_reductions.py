@@ -15,7 +15,7 @@ program joins to compute with them at once, and that a loop adds up each on its 
 from __future__ import annotations
 
 from hlosharding.ir import Instruction
-from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.context import Context, PlanContext
 from hlosharding.partitioner.partial_sums.partial_sum_ops import DEFERRAL_RULES, deferral_rule, is_linear, terms_of
 from hlosharding.partitioner.region_values import is_cut_up
 from hlosharding.partitioner.value import DeferredReduction
@@ -39,14 +39,14 @@ def pass_through(context: Context, inst: Instruction) -> DeferredReduction | Non
     return None if made is None else DeferredReduction(made, context.wanted_leaves(inst)[0])
 
 
-def may_wait(context: Context, source: Instruction) -> bool:
+def may_wait(context: PlanContext, source: Instruction) -> bool:
     """Would partial sums that `source` makes be reduced later than here: at its only user, or at all that cut it?"""
     if source.is_root or not source.users or not (len(source.users) == 1 or is_cut_up(source)):
         return False
     return all(waiting_pays(context, source, user) for user in source.users)
 
 
-def waiting_pays(context: Context, source: Instruction, inst: Instruction) -> bool:
+def waiting_pays(context: PlanContext, source: Instruction, inst: Instruction) -> bool:
     """Does a later op that the partial sums of `source` pass through add up several of them, or want less of the sum?
     Or does the caller want them as they are?
 
@@ -60,7 +60,7 @@ def waiting_pays(context: Context, source: Instruction, inst: Instruction) -> bo
 
 
 def _pays(
-    context: Context, first: Instruction, source: Instruction, inst: Instruction, annotated: HloSharding | None
+    context: PlanContext, first: Instruction, source: Instruction, inst: Instruction, annotated: HloSharding | None
 ) -> bool:
     """Is it so of the partial sums of `first`, which `source` has passed on, behind an op annotated so or not?"""
     rule, names, may_defer = DEFERRAL_RULES.get(inst.opcode), context.decisions.annotated, context.may_defer
@@ -89,7 +89,7 @@ def is_wanted_partial(wanted: HloSharding | None) -> bool:
     return wanted is not None and (wanted.is_unreduced() or "unreduced" in wanted.subgroup_types)
 
 
-def _reduces_less(context: Context, first: Instruction, inst: Instruction) -> bool:
+def _reduces_less(context: PlanContext, first: Instruction, inst: Instruction) -> bool:
     """Does a reduction of `inst` cost less than one of `first`?
 
     A reduction for all costs twice what one costs that leaves each device its part.
@@ -102,13 +102,12 @@ def _reduces_less(context: Context, first: Instruction, inst: Instruction) -> bo
     return after is not given and after is not None and after.num_tiles > (1 if given is None else given.num_tiles)
 
 
-def _sums_only_partial_sums(context: Context, source: Instruction, inst: Instruction) -> bool:
+def _sums_only_partial_sums(context: PlanContext, source: Instruction, inst: Instruction) -> bool:
     """Are all terms of the sum `inst` partial sums, or may they be?"""
     return all(o is source or o in context.may_defer or _may_wait(context, o) for o in terms_of(inst))
 
 
-def _may_wait(context: Context, operand: Instruction) -> bool:
+def _may_wait(context: PlanContext, operand: Instruction) -> bool:
     """Is it a deferred reduction, or, where it is not lowered yet, may it become one?"""
-    if operand in context.values:
-        return isinstance(context.values[operand], DeferredReduction)
-    return is_linear(operand) or deferral_rule(operand).makes_partial_sums
+    known = context.is_deferred(operand)
+    return known if known is not None else is_linear(operand) or deferral_rule(operand).makes_partial_sums

@@ -15,7 +15,7 @@ import numpy as np
 from hlosharding.ir import Instruction, SliceDim, is_neutral, reducer_kind
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.region_values import array_of, arrays_of, deferred_operand
-from hlosharding.partitioner.resharding import local_shape, replicate, reshard, reshard_price
+from hlosharding.partitioner.resharding import local_shape, replicate, reshard
 from hlosharding.partitioner.value import Value
 from hlosharding.rules import Reduce, Signature, signature_of
 from hlosharding.sharding import (
@@ -89,7 +89,7 @@ def _scaled(context: Context, inst: Instruction, positions: tuple[int, ...]) -> 
         if partial_sums is None or partial_sums.reduce_kind != "add" or inst.operands[0] is inst.operands[1]:
             continue
         factor, target = array_of(context, inst.operands[1 - position]), without_partials(partial_sums.sharding)
-        if reshard_price(context, factor, target) > 0:
+        if context.prices.move_seconds(factor.place, target) > 0:
             continue
         whole = reshard(context, factor, target)
         operands = (partial_sums.local, whole.local) if position == 0 else (whole.local, partial_sums.local)
@@ -247,7 +247,8 @@ def _scattered(context: Context, inst: Instruction) -> Value | None:
         return None
     indices = array_of(context, inst.operands[1])
     shardings = _shardings_of_rows(inst, updates, indices.shape.rank)
-    if shardings is None or reshard_price(context, indices, shardings[0]) > reshard_price(context, indices, REPLICATED):
+    seconds, lies = context.prices.move_seconds, indices.place
+    if shardings is None or seconds(lies, shardings[0]) > seconds(lies, REPLICATED):
         return None
     zeros = reshard(context, array_of(context, inst.operands[0]), without_partials(shardings[1]))
     places = reshard(context, indices, shardings[0])

@@ -16,7 +16,7 @@ from hlosharding.partitioner.factors import choice_of
 from hlosharding.partitioner.region_values import arrays_of, value_of
 from hlosharding.partitioner.regions.manual import MANUAL
 from hlosharding.partitioner.resharding import reshard, to_wanted
-from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of
+from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of, places_of
 from hlosharding.propagation import propagate
 from hlosharding.rules import parse_shardy_rule
 from hlosharding.sharding import REPLICATED, HloSharding, without_partials
@@ -41,7 +41,7 @@ def _offered(
     text = inst.frontend_attributes.get(RULE_MARK)
     if text is not None:
         rule = replace(parse_shardy_rule(text), is_minded=False)
-        choice = choice_of(context, inst, rule.bind(inst), values)
+        choice = choice_of(context, inst, rule.bind(inst), places_of(values))
         return choice.operands, tuple(without_partials(r) for r in choice.results)
     operands = tuple(v.whole_sharding for v in values)
     wanted = context.wanted_leaves(inst)
@@ -67,7 +67,7 @@ def _followed(context: Context, inst: Instruction, values: list[Value], program:
     module = propagate(program.module).module.clone()
     _adopt(context, inst, module)
     shardings = {i.id: module.shardings.get(i.id, MANUAL) for i in module.instructions}
-    inner = Context(context.emitter, shardings, context.decisions, context.lower)
+    inner = Context(shardings=shardings, decisions=context.decisions, emitter=context.emitter, lower=context.lower)
     for parameter, value, taken in zip(module.entry.parameters, values, program.operands, strict=True):
         inner.values[parameter] = reshard(context, value, taken, f"operand {parameter.parameter_number}")
     made = _walk(inner, module.entry.instructions, module.entry.root)

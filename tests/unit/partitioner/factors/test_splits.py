@@ -19,6 +19,7 @@ from hlosharding.partitioner.factors.least_seconds import least_seconds
 from hlosharding.partitioner.factors.split_prices import priced_split
 from hlosharding.partitioner.factors.splits import Splits, splits_by_axes
 from hlosharding.partitioner.prices import Prices
+from hlosharding.partitioner.value import ValuePlace
 from hlosharding.rules import Factor, Reduce, Signature
 from hlosharding.sharding import HloSharding, TileAssignment
 from tests.support.random_programs.shardings import random_sharding
@@ -104,14 +105,13 @@ def test_no_price_is_below_the_bound(random: Random, objective: str) -> None:
 def _problem(random: Random) -> ChoiceProblem:
     def operand(dims: tuple[int, ...], factors: tuple[tuple[int, ...], ...]) -> Operand:
         shape = Shape.array("f32", dims)
-        return Operand(
-            shape=shape,
-            sharding=random_sharding(random, shape, 8).meaning,
-            dims=factors,
-            reduce_kind=None,
+        lies = ValuePlace(
+            shape,
+            random_sharding(random, shape, 8).meaning,
             is_free=random.random() < 0.1,
             broadcast_dims=(0,) if random.random() < 0.2 else (),
         )
+        return Operand(lies=lies, dims=factors)
 
     made = Shape.array("f32", (24, 40))
     wanted = random_sharding(random, made, 8).meaning if random.random() < 0.8 else None
