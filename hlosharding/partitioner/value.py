@@ -76,9 +76,10 @@ class Value:
     @property
     def place(self) -> ValuePlace:
         """How it lies now: a reshard of it is a copy from then on."""
-        is_remade, copies = self.rematerialize is not None, self.copies
-        kind, dims = self.reduce_kind, self.broadcast_dims
-        return ValuePlace(self.shape, self.sharding, kind, self.is_free, is_remade, copies, dims, self.trips)
+        is_remade, kind, dims = self.rematerialize is not None, self.reduce_kind, self.broadcast_dims
+        if not self.reshards and self.copy is None:
+            return ValuePlace(self.shape, self.sharding, kind, is_remade, is_remade, (), dims, self.trips)
+        return ValuePlace(self.shape, self.sharding, kind, self.is_free, is_remade, self.copies, dims, self.trips)
 
     @property
     def is_free(self) -> bool:
@@ -155,8 +156,8 @@ class Form:
 
 def places_of(values: Iterable[Value]) -> list[ValuePlace]:
     """How values lie; of one that is there twice one place."""
-    found: dict[Value, ValuePlace] = {}
-    return [found[v] if v in found else found.setdefault(v, v.place) for v in values]
+    found = {value: value.place for value in dict.fromkeys(values)}
+    return [found[value] for value in values]
 
 
 def leaves_of(value: AnyValue | DeferredReduction) -> tuple[Value, ...]:
