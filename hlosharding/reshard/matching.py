@@ -10,7 +10,7 @@ import numpy as np
 from hlosharding.reshard.layout import Layout, Table
 
 MOST_MATCHED = 64
-"""Devices: the matching is quadratic."""
+"""Devices: the matching is quadratic.  With half of it 6 plans are slower (at most 1.6), with double 2 faster (0.5)."""
 
 
 def shared(source: Layout, target: Layout) -> Table:

@@ -26,6 +26,8 @@ from hlosharding.reshard.steps import Pairs, round_seconds
 TOLERANCES = (0.0, 0.05, 0.3, 1.0, math.inf)
 """How much larger than its smallest piece the window of a round may be, as a share of the piece."""
 _SPARE_ROUNDS = 4
+"""Times the rounds that the busiest device needs.  With half of it 50 plans move more bytes (at most 1.39), with double
+12 move fewer (at best 0.92) in more rounds; under "time" no plan differs."""
 
 Groups = dict[Dims, list[int]]
 """window -> pieces"""

@@ -18,6 +18,7 @@ from hlosharding.reshard.layout import Dims, Layout, Table
 from hlosharding.reshard.piecewise.regions import Region, Wanted, count_of, pieces_of
 
 MOST_PIECES = 8_000
+"""For what a plan takes to make: with half of it plans are the same, with double one moves 0.997 of its bytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
