@@ -102,7 +102,7 @@ def save_arrays(outputs: Sequence[np.ndarray], path: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ArrayDifference:
     """How far an output is from what it should be."""
 
     largest: float
@@ -112,7 +112,9 @@ class Difference:
     agrees: bool
 
 
-def difference(found: np.ndarray, expected: np.ndarray, shape: Shape, tolerance: float | None = None) -> Difference:
+def difference(
+    found: np.ndarray, expected: np.ndarray, shape: Shape, tolerance: float | None = None
+) -> ArrayDifference:
     """Compare two runs' outputs: integers exactly, the rest relative to the largest magnitude.
 
     `tolerance`: None takes the type's own (f32: 1e-4).
@@ -123,7 +125,7 @@ def difference(found: np.ndarray, expected: np.ndarray, shape: Shape, tolerance:
     """
     if shape.dtype.kind == "b" or is_integer(shape):
         largest = float(np.max(np.abs(found.astype(np.float64) - expected.astype(np.float64)), initial=0))
-        return Difference(largest, largest, bool(np.array_equal(found, expected)))
+        return ArrayDifference(largest, largest, bool(np.array_equal(found, expected)))
     wide = np.complex128 if found.dtype.kind == "c" else np.float64
     mine, its = found.astype(wide), expected.astype(wide)
     same = (mine == its) | (np.isnan(mine) & np.isnan(its))
@@ -133,4 +135,4 @@ def difference(found: np.ndarray, expected: np.ndarray, shape: Shape, tolerance:
     scale = float(np.max(np.abs(its), initial=0, where=np.isfinite(its)))
     relative = largest / scale if scale else largest
     allowed = tolerance if tolerance is not None else _TOLERANCE.get(shape.element_type, _NARROW)
-    return Difference(largest, relative, relative <= allowed)
+    return ArrayDifference(largest, relative, relative <= allowed)

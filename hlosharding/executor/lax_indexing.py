@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding import xla_bridge
-from hlosharding.executor.emit import EMITTERS, Op, raw
+from hlosharding.executor.emit import EMITTERS, EmittedOp, raw
 from hlosharding.executor.lax_windows import combiner
 from hlosharding.executor.text import dtype_text, scalar_text, tuple_text
 from hlosharding.ir import Computation, Instruction, Module, Sameness
@@ -43,7 +43,7 @@ def _flags(inst: Instruction) -> str:
 
 
 @EMITTERS.register("gather")
-def _gather(op: Op) -> str:
+def _gather(op: EmittedOp) -> str:
     inst, dims = op.inst, op.inst.gather_dims
     if not inst.operands[0].shape.size:
         # Of nothing: lax refuses slices of size 0 that are collapsed.
@@ -69,7 +69,7 @@ def _looks_one_up(inst: Instruction) -> bool:
     return 1 < len(coordinates) == indices.size and indices.element_type in ("s32", "s64")
 
 
-def _one_slice(op: Op) -> str:
+def _one_slice(op: EmittedOp) -> str:
     inst, places = op.inst, op.inst.gather_dims.start_index_map
     zero = scalar_text(np.zeros((), inst.operands[1].shape.dtype))
     starts = [f"i[{places.index(d)}]" if d in places else zero for d in range(len(inst.operands[0].shape.dims))]
@@ -80,7 +80,7 @@ def _one_slice(op: Op) -> str:
 
 
 @EMITTERS.register("scatter")
-def _scatter(op: Op) -> str:
+def _scatter(op: EmittedOp) -> str:
     inst, dims = op.inst, op.inst.scatter_dims
     function = _scatter_function(inst)
     if function is None:
@@ -111,7 +111,7 @@ def _scatter_function(inst: Instruction) -> str | None:
     return _SCATTERS.get(name)
 
 
-def _starts(op: Op, first: int, sizes: tuple[int, ...]) -> str:
+def _starts(op: EmittedOp, first: int, sizes: tuple[int, ...]) -> str:
     """The start indices; constant ones are clamped here, as lax refuses those that are out of bounds."""
     dims = op.inst.operands[0].shape.dims
     texts = list(op.args[first:])
@@ -123,7 +123,7 @@ def _starts(op: Op, first: int, sizes: tuple[int, ...]) -> str:
 
 
 @EMITTERS.register("dynamic-slice")
-def _dynamic_slice(op: Op) -> str:
+def _dynamic_slice(op: EmittedOp) -> str:
     sizes = op.inst.dynamic_slice_sizes
     return (
         f"lax.dynamic_slice({op.args[0]}, [{_starts(op, 1, sizes)}], {tuple_text(sizes)}, allow_negative_indices=False)"
@@ -131,13 +131,13 @@ def _dynamic_slice(op: Op) -> str:
 
 
 @EMITTERS.register("dynamic-update-slice")
-def _dynamic_update_slice(op: Op) -> str:
+def _dynamic_update_slice(op: EmittedOp) -> str:
     starts = _starts(op, 2, op.inst.operands[1].shape.dims)
     return f"lax.dynamic_update_slice({op.args[0]}, {op.args[1]}, [{starts}], allow_negative_indices=False)"
 
 
 @EMITTERS.register("sort")
-def _sort(op: Op) -> str:
+def _sort(op: EmittedOp) -> str:
     inst = op.inst
     keys = _lax_sort_keys(inst)
     if keys is None:
@@ -178,7 +178,7 @@ def _lax_comparator(dtypes: tuple[str, ...], keys: int) -> Computation | None:
 
 
 @EMITTERS.register("topk")
-def _topk(op: Op) -> str:
+def _topk(op: EmittedOp) -> str:
     proto, shape = op.inst.proto, op.inst.operands[0].shape
     if proto.largest:
         return f"lax.top_k({op.args[0]}, {proto.k})"

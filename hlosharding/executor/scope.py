@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from hlosharding.executor.flow import Constant, Leaf, Slot, Tree, Var
+from hlosharding.executor.flow import Inline, Leaf, Parameter, Tree, Var
 from hlosharding.executor.text import GLOBAL_NAMES, Namer
 from hlosharding.executor.wishes import Wishes
 
@@ -28,7 +28,7 @@ class Scope:
 
     def text(self, tree: Tree) -> str:
         """An operand as an expression."""
-        if isinstance(tree, Constant):
+        if isinstance(tree, Inline):
             return tree.text
         if isinstance(tree, tuple):
             inner = ", ".join(self.text(part) for part in tree)
@@ -45,8 +45,8 @@ class Scope:
             parts = ["_" if _is_unused(part, used) else self.bind(part, used) for part in tree]
             inner = ", ".join(parts)
             return f"({inner},)" if len(tree) == 1 else f"({inner})"
-        assert not isinstance(tree, Constant)
-        name = self.namer.fresh(self._wishes.of(tree.var if isinstance(tree, Slot) else tree))
+        assert not isinstance(tree, Inline)
+        name = self.namer.fresh(self._wishes.of(tree.var if isinstance(tree, Parameter) else tree))
         self._texts[tree] = self._roots[tree] = name
         return name
 
@@ -75,4 +75,4 @@ class Scope:
 
 
 def _is_unused(part: Tree, used: Container[Leaf] | None) -> bool:
-    return used is not None and isinstance(part, (Var, Slot)) and part not in used
+    return used is not None and isinstance(part, (Var, Parameter)) and part not in used

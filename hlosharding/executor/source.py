@@ -21,15 +21,15 @@ from hlosharding.executor.axis_choice import Needs, choose_axes
 from hlosharding.executor.boundary import Boundary, BoundaryArray, boundary_arrays
 from hlosharding.executor.call_tree import by_calls
 from hlosharding.executor.device_numbers import DeviceNumbers
-from hlosharding.executor.flow import Constant, Flow, Leaf, Line, Tree, Var, flow_of, leaves
-from hlosharding.executor.functions import Call, Shared, Step, alive_before, live_ranges, plan
+from hlosharding.executor.flow import CodeLine, Flow, Inline, Leaf, Tree, Var, flow_of, leaves
+from hlosharding.executor.functions import FunctionCall, Shared, Step, alive_before, live_ranges, plan
 from hlosharding.executor.header import header_text
 from hlosharding.executor.lax_collectives import is_ordered
 from hlosharding.executor.lax_elementwise import is_wide
 from hlosharding.executor.native_calls import is_lapack
 from hlosharding.executor.raw import stablehlo_of
 from hlosharding.executor.scope import MANY, Scope
-from hlosharding.executor.statements import Notes, Statements, uses_of
+from hlosharding.executor.statements import LineComments, Statements, uses_of
 from hlosharding.executor.text import (
     GLOBAL_NAMES,
     Namer,
@@ -58,7 +58,7 @@ _RECORD = re.compile(r"_out(_\d+)?$")
 
 
 @dataclass(frozen=True, slots=True)
-class Source(Boundary):
+class ProgramSource(Boundary):
     """The text of a program, the constants it refers to, and how its arrays lie at the boundary."""
 
     text: str
@@ -87,7 +87,7 @@ def write_source(
     inputs: Sequence[BoundaryArray] | None = None,
     outputs: Sequence[BoundaryArray] | None = None,
     causes: Mapping[int, str] | None = None,
-) -> Source:
+) -> ProgramSource:
     """Write a partitioned module (local shapes, explicit collectives).
 
     `inputs` and `outputs`: global shape and sharding of each entry parameter's and of the root's leaves; from the
@@ -97,9 +97,9 @@ def write_source(
     axes = choose_axes(module.mesh, max(1, module.num_partitions), _needs(module, (*found_inputs, *found_outputs)))
     inputs_said = tuple(layout.over(axes) for layout in found_inputs)
     outputs_said = tuple(layout.over(axes) for layout in found_outputs)
-    writer = _Writer(module, axes, dict(causes or {}))
+    writer = _ProgramWriter(module, axes, dict(causes or {}))
     text = writer.write(inputs_said, outputs_said)
-    return Source(
+    return ProgramSource(
         module.name,
         axes,
         inputs_said,
@@ -131,7 +131,7 @@ def _needs(module: Module, layouts: Sequence[BoundaryArray]) -> Needs:
     )
 
 
-class _Writer:
+class _ProgramWriter:
     """Writes functions, callees before callers; the emitters' `WrittenProgram`."""
 
     def __init__(self, module: Module, axes: Axes, causes: dict[int, str]) -> None:
@@ -155,7 +155,7 @@ class _Writer:
         self._groups: dict[Groups, str] = {}
         self._raw: dict[str, str] = {}
         self._locations: dict[int, str] = {}
-        self._notes = Notes(self._location, self._cause)
+        self._notes = LineComments(self._location, self._cause)
         self._entry_name = ""
 
     def _global_name(self, wish_name: str) -> str:
@@ -275,7 +275,7 @@ class _Writer:
     ) -> list[str]:
         statements = Statements(scope, self, self._notes, uses_of(steps, results))
         for step in steps:
-            if isinstance(step, Call):
+            if isinstance(step, FunctionCall):
                 statements.call(step.arguments)
                 statements.lines += self._call(step, scope)
             else:
@@ -286,7 +286,7 @@ class _Writer:
             statements.finish(results)
         return statements.lines
 
-    def _call(self, call: Call, scope: Scope) -> list[str]:
+    def _call(self, call: FunctionCall, scope: Scope) -> list[str]:
         name, keys = self._shared_function(call.shared)
         arguments = [scope.text(a) for a in call.arguments]
         if len(keys) > MANY:
@@ -323,7 +323,7 @@ class _Writer:
         """Write some steps as a function of their own; the line that calls it."""
         name = self._global_name(wish_name)
         made = {v for step in steps for v in step.defines}
-        uses = [u for s in steps for u in s.uses if not isinstance(u, Constant) and u not in made]
+        uses = [u for s in steps for u in s.uses if not isinstance(u, Inline) and u not in made]
         arguments = list(dict.fromkeys(scope.root(u) for u in uses))
         kept = [v for s in steps for v in s.defines if last.get(v, -1) >= end]
         body = self._lines(steps, kept, scope, is_part=True)
@@ -426,7 +426,7 @@ def _returned(texts: Sequence[str], keys: Sequence[str]) -> list[str]:
 
 def _height(step: Step) -> int:
     """About how many lines a step takes."""
-    return 1 + len(step.arguments) // 2 if isinstance(step, Call) else 1
+    return 1 + len(step.arguments) // 2 if isinstance(step, FunctionCall) else 1
 
 
 def _pieces(steps: Sequence[Step], heights: Sequence[int], last: Mapping[Leaf, int]) -> Iterator[tuple[int, int]]:
@@ -445,7 +445,7 @@ def _pieces(steps: Sequence[Step], heights: Sequence[int], last: Mapping[Leaf, i
         begin = end
 
 
-def _wish_of(lines: Sequence[Line]) -> str:
+def _wish_of(lines: Sequence[CodeLine]) -> str:
     """The user's function that nearly all lines came from, or `layer`."""
     [(favourite, count)] = Counter(line.inst.frames.function_name for line in lines).most_common(1)
     name = identifier(favourite) if favourite and 2 * count > len(lines) else "layer"

@@ -56,7 +56,7 @@ def annotate(
     out = module.clone()
     if mesh is not None:
         out.mesh = MeshInfo.from_jax(mesh)
-    names = _Names(out)
+    names = _InstructionNames(out)
     chosen: dict[Instruction, HloSharding] = {}
     for name, wanted in annotations.items():
         for instruction in names.find(name):
@@ -86,7 +86,7 @@ def _close_boundary(module: Module, chosen: Iterable[Instruction]) -> None:
         module.open_outputs = False
 
 
-class _Names:
+class _InstructionNames:
     """What the instructions of a module may be called by."""
 
     def __init__(self, module: Module) -> None:

@@ -122,7 +122,7 @@ class Instruction(InstructionAttributes):
         return f"%{self.name} = {self.shape} {self.opcode}({', '.join('%' + o.name for o in self.operands)})"
 
 
-class Made(Instruction):
+class BuiltInstruction(Instruction):
     """An instruction that a pass made: its proto is written at first use, since nobody asks for most of them."""
 
     def __init__(

@@ -17,7 +17,7 @@ from hlosharding.errors import LoadError
 from hlosharding.onnx.budget import check_size
 from hlosharding.onnx.element_types import dtype_of
 from hlosharding.onnx.node_errors import errors_at
-from hlosharding.onnx.values import Entry, NeedsInput, Value
+from hlosharding.onnx.values import Entry, NeedsInput, OnnxValue
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Ports:
         """What the graph reads under each name, given the traced arguments."""
         waiting = iter(arguments)
         return {
-            name: Value(known=np.asarray(value)) if name in self.by_value else _entry(next(waiting), name)
+            name: OnnxValue(known=np.asarray(value)) if name in self.by_value else _entry(next(waiting), name)
             for name, value in self.bound.items()
         }
 
@@ -81,7 +81,7 @@ def _entry(argument: Any, name: str) -> Entry:
         return None
     if isinstance(argument, list):
         return [_entry(each, name) for each in argument]
-    return Value(argument, evaluate=partial(_refuse, name))
+    return OnnxValue(argument, evaluate=partial(_refuse, name))
 
 
 def _refuse(name: str) -> np.ndarray:

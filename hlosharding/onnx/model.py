@@ -16,7 +16,7 @@ from hlosharding.onnx.boundary import Ports, described
 from hlosharding.onnx.budget import one_budget
 from hlosharding.onnx.device_annotations import AppliedShardings, shardings_of
 from hlosharding.onnx.functions import with_functions_inlined
-from hlosharding.onnx.graph import Decoder, Graph, Node
+from hlosharding.onnx.graph import Decoder, Node, OnnxGraph
 from hlosharding.onnx.interpreter import Interpreter
 from hlosharding.onnx.marks import TensorMarks, hlo_name, node_scope, set_frames
 from hlosharding.onnx.protos import all_nodes, read_model
@@ -52,7 +52,7 @@ def _loaded(
     graph = decoder.graph(converted.graph)
     ports = Ports.of(graph.inputs, inputs)
     file = path.name if path is not None else f"{graph.name or 'model'}.onnx"
-    program = _Program(graph, decoder, ports, file, tensors, AppliedShardings(found, converted))
+    program = _BoundModel(graph, decoder, ports, file, tensors, AppliedShardings(found, converted))
     while True:
         try:
             module = program.module(prepare)
@@ -66,10 +66,10 @@ def _loaded(
 
 
 @dataclass(frozen=True)
-class _Program:
+class _BoundModel:
     """A model bound to sizes."""
 
-    graph: Graph
+    graph: OnnxGraph
     decoder: Decoder
     ports: Ports
     file: str

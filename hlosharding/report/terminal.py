@@ -21,7 +21,7 @@ from hlosharding.printable import printable
 from hlosharding.report.drawing import draw
 from hlosharding.report.model import Drawing, Facts, Lines, Part, Picture, Table, Text, Tree, View, Within
 from hlosharding.report.plain import PlainTable, facts_table, plain
-from hlosharding.report.widths import Layout, fit, wrapped
+from hlosharding.report.widths import ColumnWidths, fit, wrapped
 
 _WIDE = 200
 """Where nobody says how wide: in a file or a pipe."""
@@ -141,7 +141,7 @@ def _table(table: PlainTable, screen: Screen) -> Iterator[str]:
         yield from wrapped(f"left out for lack of room: {', '.join(missing)}", screen.width, _INDENT)
 
 
-def _grid(table: PlainTable, layout: Layout, screen: Screen) -> list[str]:
+def _grid(table: PlainTable, layout: ColumnWidths, screen: Screen) -> list[str]:
     title = "\n".join(wrapped(table.title, layout.width)) or None
     grid = RichTable(title=RichText(title, style="italic") if title else None, box=screen.frames)
     for column, wide in zip(layout.columns, layout.widths, strict=True):

@@ -1,6 +1,6 @@
 """The truth of every op, declared once: which dims are the same extent, and what a split of it owes."""
 
-from hlosharding.rules.affine_indices import Steps, addressing, affine_indices, iota_signature
+from hlosharding.rules.affine_indices import AffineIndices, addressing, affine_indices, iota_signature
 from hlosharding.rules.call_costs import CallCost, EstimatedCost, call_costs
 from hlosharding.rules.catalog import Relation, catalog, signature_of
 from hlosharding.rules.checks import check_signature
@@ -27,6 +27,7 @@ from hlosharding.rules.signature import (
 from hlosharding.rules.windows import window_of
 
 __all__ = [
+    "AffineIndices",
     "CallCost",
     "DataFlow",
     "Debt",
@@ -42,7 +43,6 @@ __all__ = [
     "Relation",
     "Signature",
     "SignatureMaker",
-    "Steps",
     "TopK",
     "Whole",
     "addressing",

@@ -49,7 +49,7 @@ def iota(inst: Instruction) -> Signature:
 
 
 @dataclass
-class _Walk:
+class _UnmatchedDims:
     """The part of two dim lists that is still to be matched, as open rests at one end."""
 
     sizes: list[int]
@@ -72,7 +72,7 @@ class _Walk:
 def _matched(source: list[int], target: list[int], step: int) -> list[tuple[int, int, int]]:
     """(source dim, target dim, size) of the common parts from one end on; both lists keep what is unmatched."""
     starts = (0, 0) if step == 1 else (len(source) - 1, len(target) - 1)
-    a, b = _Walk(source, starts[0], step), _Walk(target, starts[1], step)
+    a, b = _UnmatchedDims(source, starts[0], step), _UnmatchedDims(target, starts[1], step)
     found: list[tuple[int, int, int]] = []
     while True:
         a.skip_ones()

@@ -32,7 +32,7 @@ def reshape_sharding(
         return sharding
     if math.prod(source_dims) != math.prod(target_dims):
         raise ShardingError(f"{list(source_dims)} cannot be reshaped to {list(target_dims)}: other number of elements")
-    walk = _Walk(list(source_dims), list(target_dims), list(sharding.tiles.dims[: len(source_dims)]))
+    walk = _DimMatching(list(source_dims), list(target_dims), list(sharding.tiles.dims[: len(source_dims)]))
     if not walk.run() or math.prod(walk.found) == 1:
         return None
     data = walk.found + [1] * (len(target_dims) - len(walk.found))
@@ -50,7 +50,7 @@ def _with_data_tiles(sharding: HloSharding, data: list[int]) -> HloSharding:
 
 
 @dataclass(slots=True)
-class _Walk:
+class _DimMatching:
     """One pass over source and target dims in parallel, major to minor; stacks hold the dims still to be walked.
 
     A dim is put back with what is left of it, so that splits and fusions of the same dim compose.

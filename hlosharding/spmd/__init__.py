@@ -22,7 +22,7 @@ from hlosharding.spmd.manual_groups import (
     tiles_in_groups,
 )
 from hlosharding.spmd.masking import identity, inside, mask_padding, only_first
-from hlosharding.spmd.op_writer import Cause
+from hlosharding.spmd.op_writer import OpOrigin
 from hlosharding.spmd.participants import (
     Devices,
     Groups,
@@ -38,7 +38,6 @@ from hlosharding.spmd.verifier import DivergenceError, guarded, verify_partition
 
 __all__ = [
     "CAUSE_ATTRIBUTE",
-    "Cause",
     "Collective",
     "Devices",
     "DivergenceError",
@@ -46,6 +45,7 @@ __all__ = [
     "Groups",
     "LoopNames",
     "ManualGroups",
+    "OpOrigin",
     "Pairs",
     "PartialSums",
     "Program",

@@ -41,7 +41,7 @@ class Arguments:
         return tuple(said if sharding is None else None for said, sharding in pairs)
 
 
-class _Split(NamedTuple):
+class _SplitArguments(NamedTuple):
     """The dynamic arguments, as a pytree, and how static ones come back among them."""
 
     dynamic: tuple[tuple[Any, ...], dict[str, Any]]
@@ -56,8 +56,8 @@ class _Split(NamedTuple):
         return tuple(args), {**dynamic[1], **self.static_kwargs}
 
 
-def _split(args: tuple[Any, ...], kwargs: dict[str, Any], static: StaticArguments) -> _Split:
-    return _Split(
+def _split(args: tuple[Any, ...], kwargs: dict[str, Any], static: StaticArguments) -> _SplitArguments:
+    return _SplitArguments(
         static.left_out(args, kwargs),
         {n: args[n] for n in static.among(args)},
         {name: a for name, a in kwargs.items() if name in static.names},

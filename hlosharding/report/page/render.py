@@ -39,14 +39,14 @@ def render_page(view: View, *, title: str) -> str:
     (True, False)
     """
     for most, most_below in _ROWS:
-        page = _Page(TableWriter(Icons(), most, most_below)).render(view, title)
+        page = _PageRenderer(TableWriter(Icons(), most, most_below)).render(view, title)
         if len(page) <= LARGEST_PAGE:
             return page
     raise HloShardingError(f"the page would have over {LARGEST_PAGE:,} characters", remedy="take --emit json")
 
 
 @dataclass(slots=True)
-class _Page:
+class _PageRenderer:
     writer: TableWriter
     tables: list[Data] = field(default_factory=list[Data])
 

@@ -37,10 +37,10 @@ def cheapest_path(problem: AxisProblem, prices: MovePrices, *, wide: bool, limit
         cost = prices.move(direct)
         if cost < limit and cost <= _NEAR * prices.least(problem.source, problem.target):
             return cost, (direct[0],)
-    return _Search(problem, prices, wide, limit).run()
+    return _ShortestPath(problem, prices, wide, limit).run()
 
 
-class _Search:
+class _ShortestPath:
     """Dijkstra from the source and, over reversed moves, from the target."""
 
     def __init__(self, problem: AxisProblem, prices: MovePrices, wide: bool, limit: float) -> None:

@@ -33,7 +33,7 @@ Groups = dict[Dims, list[int]]
 """window -> pieces"""
 
 
-class Group(NamedTuple):
+class PieceGroup(NamedTuple):
     """Pieces that travel in windows of one size."""
 
     window: Dims
@@ -46,10 +46,10 @@ class Group(NamedTuple):
     """That cut and place a window."""
 
 
-class Sharing(NamedTuple):
+class RoundSharing(NamedTuple):
     """Which pieces share rounds; of a block of elements for each element it is the same."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[PieceGroup, ...]
     passed_on: tuple[Pairs, ...]
     """Rounds in which whole target tiles are passed on."""
     rounds: int
@@ -121,7 +121,7 @@ def groupings(moves: PieceMoves, shape: Shape, block: Dims = ()) -> Iterator[Gro
 
 
 @lru_cache(maxsize=512)
-def _sharings(moves: PieceMoves) -> tuple[Sharing, ...]:
+def _sharings(moves: PieceMoves) -> tuple[RoundSharing, ...]:
     found = list(_by_tolerance(moves, np.flatnonzero(moves.travels), ()))
     if not moves.is_padded and (moves.padded_sizes != moves.sizes).any():
         return (*found, *_sharings(moves.padded()))
@@ -132,7 +132,7 @@ def _sharings(moves: PieceMoves) -> tuple[Sharing, ...]:
     return tuple(found)
 
 
-def _by_tolerance(moves: PieceMoves, pieces: Table, passed_on: tuple[Pairs, ...]) -> Iterator[Sharing]:
+def _by_tolerance(moves: PieceMoves, pieces: Table, passed_on: tuple[Pairs, ...]) -> Iterator[RoundSharing]:
     """One for each tolerance that changes the number of rounds."""
     most = _SPARE_ROUNDS * (moves.busiest(pieces) + 1)
     by_steps = _by_steps_and_size(moves, pieces)
@@ -181,17 +181,17 @@ def _alike(by_size: Groups, tolerance: float, most: int) -> list[tuple[Dims, lis
     return groups
 
 
-def _sharing(moves: PieceMoves, groups: list[tuple[Dims, list[int]]], passed_on: tuple[Pairs, ...]) -> Sharing:
+def _sharing(moves: PieceMoves, groups: list[tuple[Dims, list[int]]], passed_on: tuple[Pairs, ...]) -> RoundSharing:
     found = tuple(_group(moves, window, members) for window, members in groups)
     rounds = len(passed_on) + sum(group.turns for group in found)
-    return Sharing(found, passed_on, rounds, moves.target.tile, moves.num_devices, moves.machine, moves.is_padded)
+    return RoundSharing(found, passed_on, rounds, moves.target.tile, moves.num_devices, moves.machine, moves.is_padded)
 
 
-def _group(moves: PieceMoves, window: Dims, members: list[int]) -> Group:
+def _group(moves: PieceMoves, window: Dims, members: list[int]) -> PieceGroup:
     pairs = tuple(zip(moves.senders[members].tolist(), moves.receivers[members].tolist(), strict=True))
     whole = moves.tiles[moves.regions[moves.region[members[0]]].operand]
     kernels = (window != whole) + (window != moves.target.tile)
-    return Group(window, tuple(members), moves.busiest(members), pairs, kernels)
+    return PieceGroup(window, tuple(members), moves.busiest(members), pairs, kernels)
 
 
 # Tiles that many devices want

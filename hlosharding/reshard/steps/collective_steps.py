@@ -23,7 +23,7 @@ from hlosharding.spmd import collective_arrays as meaning
 
 
 @dataclass(frozen=True, slots=True)
-class _Grouped(Step):
+class _UniformCollective(Step):
     """A collective in groups of one size: all devices receive as much."""
 
     opcode: ClassVar[str]
@@ -63,7 +63,7 @@ class _Grouped(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class AllGather(_Grouped):
+class AllGather(_UniformCollective):
     """Tiles of each group joined along `dim` in group order."""
 
     opcode = "all-gather"
@@ -86,7 +86,7 @@ class AllGather(_Grouped):
 
 
 @dataclass(frozen=True, slots=True)
-class AllReduce(_Grouped):
+class AllReduce(_UniformCollective):
     """Elementwise reduction over each group."""
 
     opcode = "all-reduce"
@@ -106,7 +106,7 @@ class AllReduce(_Grouped):
 
 
 @dataclass(frozen=True, slots=True)
-class ReduceScatter(_Grouped):
+class ReduceScatter(_UniformCollective):
     """Elementwise reduction over each group; member i keeps the i-th part along `dim`."""
 
     opcode = "reduce-scatter"
@@ -127,7 +127,7 @@ class ReduceScatter(_Grouped):
 
 
 @dataclass(frozen=True, slots=True)
-class AllToAll(_Grouped):
+class AllToAll(_UniformCollective):
     """Device axes move from dims to other dims: tiles are cut along some dims and joined along others, in one exchange.
 
     The members of a group are numbered row-major over `ways`, one entry per axis that moves.  `split[dim]` and
@@ -169,7 +169,7 @@ class AllToAll(_Grouped):
     def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
         sizes, order, rest = self._cut_plan(tiles[0].shape)
         parts = [t.reshape(sizes).transpose(order).reshape([self.size, *rest]) for t in tiles]
-        moved = _Grouped.apply(self, parts)
+        moved = _UniformCollective.apply(self, parts)
         final = self.result(Shape.array("f32", tiles[0].shape)).dims
         return [t.reshape([*self.ways, *rest]).transpose(self._join_order()).reshape(final) for t in moved]
 

@@ -16,7 +16,7 @@ from hlosharding.sharding.formats import (
     sdy,
     sdy_text,
 )
-from hlosharding.sharding.formats.frame import Frame
+from hlosharding.sharding.formats.context import FormatContext
 from hlosharding.sharding.formats.interchange import Interchange
 
 
@@ -27,8 +27,8 @@ class Format:
     name: str
     looks_like: str
     is_one: Callable[[Any], bool]
-    read: Callable[[Any, Frame], Interchange]
-    write: Callable[[Interchange, Frame], Any]
+    read: Callable[[Any, FormatContext], Interchange]
+    write: Callable[[Interchange, FormatContext], Any]
     says: frozenset[str]
     """Which of the FEATURES."""
     names_axes: bool = False
