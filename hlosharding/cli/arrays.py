@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hlosharding.cli.array_file import ArrayFile
-from hlosharding.cli.files import opened
+from hlosharding.cli.files import open_output
 from hlosharding.errors import ExecutionError
 from hlosharding.executor import is_integer, random_array
 from hlosharding.ir import Instruction, Shape
@@ -97,7 +97,7 @@ def _read(file: ArrayFile, name: str, parameter: _Input) -> np.ndarray:
 def save_arrays(outputs: Sequence[np.ndarray], path: str) -> None:
     """Write output_0, output_1 ... to an .npz file, whole or not at all."""
     named = {f"output_{n}": array for n, array in enumerate(outputs)}
-    with opened(path) as file:
+    with open_output(path) as file:
         np.savez(file, **named)  # pyright: ignore[reportArgumentType]
 
 

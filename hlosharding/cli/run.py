@@ -48,7 +48,7 @@ def execute(arguments: Namespace) -> None:
     module = program.module
     choose_devices(arguments.platform, 1 if arguments.reference else program.num_devices)
     require(arguments.platform)
-    partitioned = program.partitioned()
+    partitioned = program.partition()
     parameters = [p for p in module.entry.parameters if p.name not in module.weights]
     given = (
         read_arrays(parameters, arguments.inputs) if arguments.inputs else random_arrays(parameters, arguments.random)

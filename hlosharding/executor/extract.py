@@ -46,7 +46,7 @@ def op_module(inst: Instruction) -> Module:
 
 def copy_computation(builder: Builder, computation: Computation) -> Computation:
     """A copy of a computation, and of those that it calls, in another module."""
-    return _callees(builder).copied(computation)
+    return _callees(builder).add_copy(computation)
 
 
 def _parameters(main: ComputationBuilder, shape: Shape, numbers: Iterator[int]) -> Instruction:

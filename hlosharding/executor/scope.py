@@ -50,7 +50,7 @@ class Scope:
         self._texts[tree] = self._roots[tree] = name
         return name
 
-    def unpacked(self, tree: tuple[Tree, ...], whole: str, used: Container[Leaf]) -> list[str]:
+    def unpack(self, tree: tuple[Tree, ...], whole: str, used: Container[Leaf]) -> list[str]:
         """Lines that take out of a tuple what is used."""
         wanted = [(n, part) for n, part in enumerate(tree) if not _is_unused(part, used)]
         if len(wanted) * _SPARSE >= len(tree):

@@ -39,7 +39,7 @@ from hlosharding.executor.text import (
     identifier,
     scalar_text,
     shape_text,
-    wrapped,
+    wrap_items,
 )
 from hlosharding.executor.wishes import COUNTER, Wishes
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, Sameness, callers
@@ -222,7 +222,7 @@ class _ProgramWriter:
         signature, unpack = self._signature(flow.parameters, scope, uses_of(steps, leaves(result)).used)
         body = [*unpack, *self._body(name, steps, result, scope)]
         if isinstance(result, tuple):
-            body += wrapped("return (", [scope.text(r) for r in result], ",)" if len(result) == 1 else ")", "")
+            body += wrap_items("return (", [scope.text(r) for r in result], ",)" if len(result) == 1 else ")", "")
         else:
             body.append(f"return {scope.text(result)}")
         self._define(name, signature, body, decorator=decorator)
@@ -236,7 +236,7 @@ class _ProgramWriter:
 
     def _define(self, name: str, signature: list[str], body: Sequence[str], *, decorator: str = "") -> None:
         head = [decorator] if decorator else []
-        lines = [*head, *wrapped(f"def {name}(", signature, "):", ""), *[f"{_INDENT}{line}" for line in body]]
+        lines = [*head, *wrap_items(f"def {name}(", signature, "):", ""), *[f"{_INDENT}{line}" for line in body]]
         self._blocks.append("\n".join(lines))
 
     def _signature(
@@ -248,7 +248,7 @@ class _ProgramWriter:
                 whole = scope.namer.fresh("state" if len(parameters) == 1 else "values")
                 names.append(whole)
                 if tree:
-                    unpack += scope.unpacked(tree, whole, used)
+                    unpack += scope.unpack(tree, whole, used)
             else:
                 names.append(scope.bind(tree))
         return names, unpack
@@ -297,7 +297,7 @@ class _ProgramWriter:
         else:
             targets = [scope.bind(r) if r is not None else "_" for r in call.results]
             target = ", ".join(targets)
-        return wrapped(f"{target} = {name}(" if target else f"{name}(", arguments, ")", "")
+        return wrap_items(f"{target} = {name}(" if target else f"{name}(", arguments, ")", "")
 
     def _shared_function(self, shared: Shared) -> tuple[str, list[str]]:
         """Name of the function and the keys of its results."""
@@ -333,7 +333,7 @@ class _ProgramWriter:
         if len(results) > MANY:
             target = scope.namer.fresh(f"{name}_out")
             scope.move(results, target)
-        return wrapped(f"{target} = {name}(", arguments, ")", "")
+        return wrap_items(f"{target} = {name}(", arguments, ")", "")
 
     def _cause(self, inst: Instruction) -> str:
         return self._causes.get(inst.id) or inst.frontend_attributes.get(CAUSE_ATTRIBUTE, "")
@@ -359,7 +359,7 @@ class _ProgramWriter:
         steps = self._plan(flow)
         body = self._body(name, steps, results, scope)
         returned = [_at_boundary(scope.text(r), layout) for r, layout in zip(results, outputs, strict=True)]
-        ending = wrapped("return (", returned, ",)" if len(returned) == 1 else ")", "")
+        ending = wrap_items("return (", returned, ",)" if len(returned) == 1 else ")", "")
         doc = '"""One device\'s share of the program."""'
         self._define(name, signature, [doc, *head, *body, *ending])
         header = header_text(
@@ -419,9 +419,9 @@ def _returned(texts: Sequence[str], keys: Sequence[str]) -> list[str]:
     if len(texts) == 1:
         return [f"return {texts[0]}"]
     if len(texts) <= MANY:
-        return wrapped("return (", list(texts), ")", "")
+        return wrap_items("return (", list(texts), ")", "")
     entries = [f'"{key}": {text}' for key, text in zip(keys, texts, strict=True)]
-    return wrapped("return {", entries, "}", "")
+    return wrap_items("return {", entries, "}", "")
 
 
 def _height(step: Step) -> int:

@@ -150,7 +150,7 @@ class ComputationBuilder:
         `attributes` are typed (`dot_dims=DotDims(...)`, `dimensions=(0,)`) or scalar proto fields (`channel_id=1`).
         """
         if like is not None and not attributes:
-            return self.again(like, opcode, shape, operands, called, name or like.name)
+            return self.add_like(like, opcode, shape, operands, called, name or like.name)
         fresh = self._fresh_name(name or (like.name if like is not None else opcode))
         write = partial(written_proto, like and like.proto, metadata_of and metadata_of.proto, attributes)
         instruction = BuiltInstruction(fresh, opcode, shape, tuple(operands), write, self.computation)
@@ -187,7 +187,7 @@ class ComputationBuilder:
         made.shape = infer_shape(made)
         return made
 
-    def again(
+    def add_like(
         self,
         like: Instruction,
         opcode: str,
@@ -208,7 +208,7 @@ class ComputationBuilder:
         computation.instructions.append(instruction)
         return instruction
 
-    def copied(
+    def add_copy(
         self, made: Instruction, operands: tuple[Instruction, ...], name: str, source: Instruction | Recipe
     ) -> Instruction:
         """Append a copy of an instruction of ours on other operands, for the passes that copy thousands.

@@ -69,7 +69,7 @@ class Ports:
         }
 
 
-def described(array: Any) -> Any:
+def describe_array(array: Any) -> Any:
     """Shape and dtype of an array, as `jax.ShapeDtypeStruct`."""
     import jax
 
@@ -95,7 +95,7 @@ def _is_array(bound: Any) -> bool:
 def _shapes(bound: Any) -> Any:
     if isinstance(bound, list):
         return [_shapes(each) for each in bound]
-    return described(bound) if _is_array(bound) else bound
+    return describe_array(bound) if _is_array(bound) else bound
 
 
 def _bound(port: Any, given: Mapping[str, Any]) -> Any:

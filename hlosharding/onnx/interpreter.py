@@ -22,7 +22,7 @@ from hlosharding.onnx.known import KnownOutputs, is_computable
 from hlosharding.onnx.node_errors import errors_at
 from hlosharding.onnx.operators import OPERATORS, MustBeKnown, Operator
 from hlosharding.onnx.schemas import type_complaint
-from hlosharding.onnx.values import Entry, OnnxValue, traced, unwrapped, wrapped
+from hlosharding.onnx.values import Entry, OnnxValue, trace_entry, unwrap_entry, wrap_result
 
 _FOLDED = 200_000
 """Combinations of elements of its inputs up to which a node of known values is computed while the model is read."""
@@ -79,7 +79,7 @@ class Interpreter:
         if len(tensors) < len(inputs) or not is_computable(node):
             return self._traced(node, operator, inputs, names)
         if all(v is None or v.is_constant for v in tensors) and self._is_small(node, operator, tensors):
-            values = KnownOutputs(node, tensors).tried()
+            values = KnownOutputs(node, tensors).evaluate()
             if values is not None and max((v.size for v in values), default=0) <= _LITERAL:
                 return [OnnxValue(known=value) for value in values]
         outputs = self._traced(node, operator, inputs, names)
@@ -126,7 +126,7 @@ class Interpreter:
     def _argument(self, node: Node, operator: Operator, position: int, entry: Entry) -> Any:
         if operator.is_static(position):
             return _known(entry)
-        value = unwrapped(entry) if operator.may_be_known(position) else traced(entry)
+        value = unwrap_entry(entry) if operator.may_be_known(position) else trace_entry(entry)
         return self.laid_out(node, node.inputs[position], value) if isinstance(entry, OnnxValue) else value
 
     def _attributes(self, node: Node, operator: Operator, names: Environment) -> dict[str, Any]:
@@ -140,7 +140,7 @@ class Interpreter:
         return attributes | ({"node": node} if "node" in operator.attributes else {})
 
     def _named(self, node: Node, found: Any, name: str) -> Entry:
-        entry = wrapped(found)
+        entry = wrap_result(found)
         if not isinstance(entry, OnnxValue) or entry.is_constant or not name:
             return entry
         return OnnxValue(self.mark(self.laid_out(node, name, entry.array), name), evaluate=entry.evaluate)
@@ -155,11 +155,11 @@ class _Subgraph:
     outer: Environment
 
     def entries(self, *arguments: Any) -> tuple[Entry, ...]:
-        given = {port.name: wrapped(a) for port, a in zip(self.graph.inputs, arguments, strict=True)}
+        given = {port.name: wrap_result(a) for port, a in zip(self.graph.inputs, arguments, strict=True)}
         return self.interpreter.run(self.graph, given, self.outer)
 
     def __call__(self, *arguments: Any) -> tuple[Any, ...]:
-        return tuple(unwrapped(entry) for entry in self.entries(*arguments))
+        return tuple(unwrap_entry(entry) for entry in self.entries(*arguments))
 
 
 def _known(entry: Entry) -> np.ndarray | None:

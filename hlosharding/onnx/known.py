@@ -64,7 +64,7 @@ class KnownOutputs:
         """One of them."""
         return self.all[number]
 
-    def tried(self) -> tuple[np.ndarray, ...] | None:
+    def evaluate(self) -> tuple[np.ndarray, ...] | None:
         """All of them; None where that cannot be."""
         try:
             return self.all

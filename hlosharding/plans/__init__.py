@@ -1,6 +1,6 @@
 """Plans that are kept: in files, compared, held to their figures, and handed to a stock `jax.jit`."""
 
-from hlosharding.plans.check import Verdict, check_plan, judged
+from hlosharding.plans.check import Verdict, check_plan, judge_growth
 from hlosharding.plans.constraints import Constraint
 from hlosharding.plans.difference import CollectiveChange, Difference, ShardingChange, diff
 from hlosharding.plans.export import ExportedPlan, export_plan
@@ -26,6 +26,6 @@ __all__ = [
     "golden_path",
     "is_held",
     "is_per_device",
-    "judged",
+    "judge_growth",
     "replicated_values",
 ]

@@ -72,7 +72,7 @@ def check_plan(
         now.write(path)
         return Verdict(now, now, (), ())
     _check_same_question(golden, now, path)
-    verdict = judged(golden, now, tolerance)
+    verdict = judge_growth(golden, now, tolerance)
     if verdict.worse:
         raise PlanError(
             "; ".join(verdict.worse), where=str(path), remedy="where that is meant, record it with --update"
@@ -97,7 +97,7 @@ def _check_same_question(golden: Golden, now: Golden, path: Path) -> None:
             )
 
 
-def judged(golden: Golden, now: Golden, tolerance: float = 0.0) -> Verdict:
+def judge_growth(golden: Golden, now: Golden, tolerance: float = 0.0) -> Verdict:
     """What grew by more than the tolerance, and why; what became less."""
     culprits = {
         "received_bytes": lambda: _grown(golden.collectives, now.collectives),

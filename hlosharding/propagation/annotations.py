@@ -229,7 +229,7 @@ def _is_channel_op(graph: PropagationGraph, i: int) -> bool:
     return opcode in policy.CHANNEL_REDUCTIONS and bool(instruction.channel_id)
 
 
-def provided(graph: PropagationGraph, *, to_outputs: bool, to_parameters: bool) -> set[int]:
+def find_provided(graph: PropagationGraph, *, to_outputs: bool, to_parameters: bool) -> set[int]:
     """The instructions whose sharding may not change; a while as fixed root first gets a copy behind it."""
     fixed: set[int] = set()
     for ids in graph.order:

@@ -12,7 +12,7 @@ from hlosharding.propagation.graph import PropagationGraph
 from hlosharding.propagation.provenance import Trail
 
 
-def related(graph: PropagationGraph, i: int, callers: dict[int, int]) -> list[int]:
+def related_instructions(graph: PropagationGraph, i: int, callers: dict[int, int]) -> list[int]:
     """The instructions that share one sharding with `i` (XLA's GetRelatedInstructions), `i` first."""
     if graph.is_loop(i):
         body, condition = graph.called[i]
@@ -70,7 +70,7 @@ def connect(graph: PropagationGraph, trail: Trail) -> dict[int, int]:
     """Give related instructions the first sharding among them; returns {computation: the op that calls it}."""
     callers: dict[int, int] = {}
     for i in graph.control_flow():
-        family = related(graph, i, callers)
+        family = related_instructions(graph, i, callers)
         first = next((m for m in family if graph.sharding[m] is not None), None)
         for member in family if first is not None else ():
             _copy_sharding(graph, trail, member, first)

@@ -18,7 +18,7 @@ ValueLeaf = tuple[int, int | None]
 """An instruction by id, and the leaf of its tuple; None: an array, or a tuple as a whole."""
 
 
-def held(sharding: HloSharding | None, leaf: int | None) -> HloSharding | None:
+def leaf_sharding(sharding: HloSharding | None, leaf: int | None) -> HloSharding | None:
     """What one leaf has of a tuple's sharding."""
     if sharding is None or leaf is None or not sharding.is_tuple():
         return sharding

@@ -203,7 +203,7 @@ def _prepare(
     annotations.check_while_bodies(graph)
     callers = data_flow.connect(graph, trail)
     outputs, parameters = boundary.any_output, boundary.any_parameter
-    fixed = annotations.provided(graph, to_outputs=outputs, to_parameters=parameters)
+    fixed = annotations.find_provided(graph, to_outputs=outputs, to_parameters=parameters)
     annotations.unknown_becomes_replicated(graph)
     nodes = Nodes(graph, notes, callers, fixed, spmd=is_spmd, to_outputs=outputs, to_parameters=parameters)
     return PropagationState(nodes, trail)

@@ -145,7 +145,7 @@ class PropagationState:
         """Related instructions across computations are overwritten, unless they are provided."""
         nodes = self.nodes
         for head in nodes.connected.get(p, ()):
-            members = data_flow.related(nodes.graph, head, nodes.callers)
+            members = data_flow.related_instructions(nodes.graph, head, nodes.callers)
             if nodes.ids[p] not in members:
                 continue
             for member in members:

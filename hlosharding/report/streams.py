@@ -125,7 +125,7 @@ def memory_svg(run: Simulation) -> str:
     top, bottom = 14, 14 + _CURVE
     points = [f"{_LEFT},{bottom}"]
     before = 0
-    for moment, nbytes in thinned(run.memory, _WIDTH):
+    for moment, nbytes in thin_levels(run.memory, _WIDTH):
         x = _x(moment, run.time_s)
         points += [f"{x:.1f},{bottom - before / peak * _CURVE:.1f}", f"{x:.1f},{bottom - nbytes / peak * _CURVE:.1f}"]
         before = nbytes
@@ -139,7 +139,7 @@ def memory_svg(run: Simulation) -> str:
     return svg_image(_LEFT + _WIDTH + 24, bottom + 24, parts)
 
 
-def thinned(levels: Sequence[tuple[float, int]], most: int) -> list[tuple[float, int]]:
+def thin_levels(levels: Sequence[tuple[float, int]], most: int) -> list[tuple[float, int]]:
     """At most so many levels, over equal times: the highest of each."""
     if len(levels) <= most:
         return list(levels)

@@ -96,17 +96,17 @@ def _narrowed(columns: Sequence[_Measured], asked: Sequence[int], room: int) -> 
 def _lines(columns: Sequence[_Measured], widths: Sequence[int]) -> int:
     """Lines that heading and rows take."""
     rows = zip(*((column.heading, *column.cells) for column in columns), strict=True)
-    return sum(max(map(len, map(wrapped, row, widths))) for row in rows)
+    return sum(max(map(len, map(wrap_text, row, widths))) for row in rows)
 
 
 def _longest_word(text: str) -> int:
     return max(map(cell_len, _WORD.findall(text)), default=0)
 
 
-def wrapped(text: str, width: int | None, indent: str = "") -> list[str]:
+def wrap_text(text: str, width: int | None, indent: str = "") -> list[str]:
     """The text in lines of at most `width`, those after the first behind `indent`; longer words stay whole.
 
-    >>> wrapped("priced at 23.0 us, by a kernel", 16)
+    >>> wrap_text("priced at 23.0 us, by a kernel", 16)
     ['priced at', '23.0 us, by a', 'kernel']
     """
     if width is None or cell_len(text) <= width:

@@ -77,7 +77,7 @@ def _others(reshard: Reshard, along_axes: list[PlannedSteps], best: PlannedSteps
             known = cheapest if reshard.objective != "time" else None
             others += plans_via(reshard, (*split_copies(reshard), *reorder_source(reshard)), known)
         if reshard.objective == "time":
-            others += plans_for_time(reshard, (*along_axes, *map(reshard.priced, piecewise)))
+            others += plans_for_time(reshard, (*along_axes, *map(reshard.price, piecewise)))
     yield from others
     yield from piecewise
     if best is None and not (others or piecewise):
@@ -86,7 +86,7 @@ def _others(reshard: Reshard, along_axes: list[PlannedSteps], best: PlannedSteps
 
 def _cheapest(reshard: Reshard, best: PlannedSteps | None, others: Iterable[Steps]) -> PlannedSteps | None:
     """Of the plans that fit the memory."""
-    known = (*(() if best is None else (best,)), *map(reshard.priced, others))
+    known = (*(() if best is None else (best,)), *map(reshard.price, others))
     fitting = [plan for plan in known if plan.fits(reshard.memory_limit)]
     return min(fitting, key=lambda plan: plan.cost(reshard.objective), default=None)
 

@@ -79,7 +79,7 @@ class AffineIndices:
         ends = [step * (dims[dim] - 1) for dim, step in self.steps.items()]
         return self.start + sum(min(0, e) for e in ends), self.start + sum(max(0, e) for e in ends)
 
-    def scaled(self, by: int) -> AffineIndices:
+    def times(self, by: int) -> AffineIndices:
         """Each number times `by`."""
         return AffineIndices(self.start * by, {d: s * by for d, s in self.steps.items() if by})
 
@@ -295,7 +295,7 @@ def _add(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | 
 @_counts.register("subtract")
 def _subtract(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     both = counting.both(value, cut)
-    return both and both[0].plus(both[1].scaled(-1))
+    return both and both[0].plus(both[1].times(-1))
 
 
 @_counts.register("multiply")
@@ -304,13 +304,13 @@ def _multiply(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndic
     if both is None or (both[0].steps and both[1].steps):
         return None
     one, other = both if both[0].steps else both[::-1]
-    return one.scaled(other.start)
+    return one.times(other.start)
 
 
 @_counts.register("negate")
 def _negate(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     inner = counting.of(value.operands[0], cut)
-    return inner and inner.scaled(-1)
+    return inner and inner.times(-1)
 
 
 @_counts.register("select")

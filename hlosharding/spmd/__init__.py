@@ -34,7 +34,7 @@ from hlosharding.spmd.participants import (
 )
 from hlosharding.spmd.program import PartialSums, Program
 from hlosharding.spmd.uniformity import Uniformity
-from hlosharding.spmd.verifier import DivergenceError, guarded, verify_partitioned
+from hlosharding.spmd.verifier import DivergenceError, find_guards, verify_partitioned
 
 __all__ = [
     "CAUSE_ATTRIBUTE",
@@ -56,8 +56,8 @@ __all__ = [
     "counted_loop",
     "device_groups",
     "devices_of",
+    "find_guards",
     "group_pieces",
-    "guarded",
     "identity",
     "in_one_order",
     "inside",

@@ -121,7 +121,7 @@ class OpWriter:
             made = (
                 write.add(opcode, shape, operands, like=source, called=called, **attrs)
                 if attrs
-                else write.again(source, opcode, shape, operands, called, source.name)
+                else write.add_like(source, opcode, shape, operands, called, source.name)
             )
             known = self._copied[key] = source, made
         return known[1]

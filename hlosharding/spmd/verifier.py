@@ -101,7 +101,7 @@ def _verify_channels(collectives: Sequence[Instruction]) -> None:
 
 
 def _verify_conditions(module: Module, collectives: Sequence[Instruction], devices: Devices) -> None:
-    guards = guarded(module, collectives)
+    guards = find_guards(module, collectives)
     if not guards:
         return
     uniformity = Uniformity(module)
@@ -126,7 +126,7 @@ def _divergent(
     )
 
 
-def guarded(module: Module, collectives: Sequence[Instruction]) -> Mapping[Instruction, tuple[Instruction, ...]]:
+def find_guards(module: Module, collectives: Sequence[Instruction]) -> Mapping[Instruction, tuple[Instruction, ...]]:
     """Collectives below loops or branches, each with all loops and branches above it."""
     inside = {i.computation for i in collectives if not i.computation.is_entry}
     if not inside:

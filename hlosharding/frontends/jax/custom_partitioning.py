@@ -42,7 +42,7 @@ class CustomPartitioning:
     """How a function of arrays becomes a module: `hs.trace`."""
     _made: dict[Any, PerDevice | None] = field(default_factory=dict[Any, Any])
 
-    def inferred(self, inst: Instruction, operands: Sequence[HloSharding]) -> Shardings | None:
+    def infer_results(self, inst: Instruction, operands: Sequence[HloSharding]) -> Shardings | None:
         """Shardings of the results as the user infers them; None where he does not, or mesh axes cannot say it."""
         structs = self._structs([o.shape for o in inst.operands], operands)
         if self.infer_sharding_from_operands is None or structs is None:

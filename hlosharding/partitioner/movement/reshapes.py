@@ -78,8 +78,8 @@ def transfer_between(
     if 0 in shape.dims or {"manual", "unreduced"} & {*source.subgroup_types, *target.subgroup_types}:
         return None
     groups, n = reshape_runs(shape.dims, result.dims), context.num_partitions
-    before = layout_of(source, shape.dims, n).flattened(tuple(here for here, _ in groups))
-    after = layout_of(target, result.dims, n).flattened(tuple(there for _, there in groups))
+    before = layout_of(source, shape.dims, n).flatten(tuple(here for here, _ in groups))
+    after = layout_of(target, result.dims, n).flatten(tuple(there for _, there in groups))
     if before is None or after is None:
         return None
     flat, prices = shape.with_dims(before.dims), context.prices

@@ -140,9 +140,9 @@ class _Unfolding:
         """An instruction of ours; `source`: the global one of its own layer."""
         made, recipe = pattern.made, pattern.recipe
         if recipe is None:
-            return self.entry.copied(made, operands, (source or made).name, source or made)
+            return self.entry.add_copy(made, operands, (source or made).name, source or made)
         name = source.name if source is not None and recipe.like is not None else made.opcode
-        return self.entry.copied(made, operands, name, self._recipe(pattern, recipe, source))
+        return self.entry.add_copy(made, operands, name, self._recipe(pattern, recipe, source))
 
     def _notes(self) -> None:
         """What was noted of an instruction holds for its copies."""

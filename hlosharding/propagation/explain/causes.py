@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from hlosharding.propagation.graph import PropagationGraph
-from hlosharding.propagation.neighbours import ValueLeaf, element_base, held, holder, leaf_count, operand_base
+from hlosharding.propagation.neighbours import ValueLeaf, element_base, holder, leaf_count, leaf_sharding, operand_base
 from hlosharding.propagation.provenance import Change, Trail
 
 
@@ -51,7 +51,7 @@ def _last_change(trail: Trail, value: ValueLeaf, before: int | None) -> int | No
     number = trail.last(i, before)
     while number is not None and leaf is not None:
         step = trail.changes[number]
-        if held(step.old, leaf) != held(step.new, leaf):
+        if leaf_sharding(step.old, leaf) != leaf_sharding(step.new, leaf):
             break
         number = trail.last(i, number)
     return number
@@ -62,7 +62,7 @@ def _changed_leaf(step: Change) -> int | None:
     """Of a tuple the last leaf that the step changed, a split one before others."""
     if step.new is None or not step.new.is_tuple():
         return None
-    changed = [n for n, leaf in enumerate(step.new.leaves) if held(step.old, n) != leaf]
+    changed = [n for n, leaf in enumerate(step.new.leaves) if leaf_sharding(step.old, n) != leaf]
     split = [n for n in changed if step.new.leaves[n].num_tiles > 1]
     return (split or changed or [None])[-1]
 

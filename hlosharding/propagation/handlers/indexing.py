@@ -11,7 +11,14 @@ from dataclasses import dataclass
 
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings, wants_others
 from hlosharding.propagation.improving import Receiver
-from hlosharding.propagation.op_view import Edge, Links, OpView, ParallelDims, element_sharding, partitioned
+from hlosharding.propagation.op_view import (
+    Edge,
+    Links,
+    OpView,
+    ParallelDims,
+    element_sharding,
+    is_partitioned,
+)
 from hlosharding.sharding import (
     HloSharding,
     along_dims,
@@ -208,7 +215,7 @@ def _scatter(op: OpView, receiver: Receiver, operands: Shardings, level: int) ->
     for n, source in enumerate(operands[:count]):
         if source is not None and source.is_spatially_partitioned():
             receiver.improve_leaf(source, n, n)
-    if not any(map(partitioned, operands[count:])):
+    if not any(map(is_partitioned, operands[count:])):
         return
     if op.parallel:
         _scatter_parallel(op, ix, op.parallel, receiver, operands)

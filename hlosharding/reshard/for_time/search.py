@@ -13,7 +13,7 @@ from hlosharding.reshard.axis_plans import AxisSearch, axis_plans
 from hlosharding.reshard.for_time.program_time import estimated_seconds
 from hlosharding.reshard.intermediates import Intermediate
 from hlosharding.reshard.layout import Dims, Layout
-from hlosharding.reshard.objectives import combined, most_bytes_per_second
+from hlosharding.reshard.objectives import most_bytes_per_second, weigh
 from hlosharding.reshard.piecewise import PiecewiseSearch, groupings, moves_between, pieces_in_rounds
 from hlosharding.reshard.planned_steps import Steps
 from hlosharding.reshard.request import Reshard
@@ -39,7 +39,7 @@ def axis_searches_for_time(reshard: Reshard, known_seconds: float = math.inf) ->
     By themselves exchanges look dearer than they are in a program: at a close look the leanest path counts, too.
     """
     wide = (True,) if math.isfinite(known_seconds) else (False, True)
-    fastest = AxisSearch("time", combined("time", 0.0, NEAR * known_seconds), wide, is_close_look(reshard))
+    fastest = AxisSearch("time", weigh("time", 0.0, NEAR * known_seconds), wide, is_close_look(reshard))
     if not is_close_look(reshard):
         return (fastest,)
     return fastest, replace(fastest, objective="bytes", limit=known_seconds * most_bytes_per_second(reshard.machine))

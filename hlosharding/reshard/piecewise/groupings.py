@@ -60,7 +60,7 @@ class RoundSharing(NamedTuple):
     is_padded: bool
     """With padding that comes along."""
 
-    def priced(self, shape: Shape, block: Dims) -> Grouping:
+    def price(self, shape: Shape, block: Dims) -> Grouping:
         """With its price, for an array of type and dims of `shape` in such blocks."""
         unit = math.prod(block)
         mean, seconds = 0.0, 0.0
@@ -117,14 +117,14 @@ def groupings(moves: PieceMoves, shape: Shape, block: Dims = ()) -> Iterator[Gro
     [(6, 4.0), (4, 6.0)]
     """
     for sharing in _sharings(moves):
-        yield sharing.priced(shape, block)
+        yield sharing.price(shape, block)
 
 
 @lru_cache(maxsize=512)
 def _sharings(moves: PieceMoves) -> tuple[RoundSharing, ...]:
     found = list(_by_tolerance(moves, np.flatnonzero(moves.travels), ()))
     if not moves.is_padded and (moves.padded_sizes != moves.sizes).any():
-        return (*found, *_sharings(moves.padded()))
+        return (*found, *_sharings(moves.with_padding()))
     first, passed_on = _first_copies(moves)
     if passed_on:
         fetched = moves.travels & np.isin(moves.receivers, first)

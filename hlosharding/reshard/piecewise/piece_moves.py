@@ -55,11 +55,11 @@ class PieceMoves:
         """[piece]: does it go to another device?"""
         return self.senders != self.receivers
 
-    def padded(self) -> PieceMoves:
+    def with_padding(self) -> PieceMoves:
         """The same with the padding that may come along."""
         return replace(self, sizes=self.padded_sizes, is_padded=True)
 
-    def scaled(self, block: Dims, source: Layout, target: Layout) -> PieceMoves:
+    def scale(self, block: Dims, source: Layout, target: Layout) -> PieceMoves:
         """The same pieces of an array that has such a block of elements wherever this one has an element."""
         read, write, sizes, padded_sizes = (
             table * np.asarray(block, np.int64) for table in (self.read, self.write, self.sizes, self.padded_sizes)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from hlosharding.cost import Machine, collective_time, op_time
 from hlosharding.ir import Instruction, Shape, reduce_arrays
 from hlosharding.reshard.layout import Dims, Table
-from hlosharding.reshard.steps.step import Pairs, Step, Tiles, renamed_groups, renamed_pairs, shortened
+from hlosharding.reshard.steps.step import Pairs, Step, Tiles, renamed_groups, renamed_pairs, shorten
 from hlosharding.spmd import Emitter, Groups, bytes_received
 from hlosharding.spmd import collective_arrays as meaning
 
@@ -37,11 +37,11 @@ class _UniformCollective(Step):
     def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
         out = list(tiles)
         for group in self.groups:
-            for device, tile in zip(group, self.exchanged([tiles[d] for d in group]), strict=True):
+            for device, tile in zip(group, self.exchange([tiles[d] for d in group]), strict=True):
                 out[device] = tile
         return out
 
-    def exchanged(self, members: Tiles) -> Tiles:
+    def exchange(self, members: Tiles) -> Tiles:
         """Of the tiles of a group's members theirs afterwards."""
         raise NotImplementedError
 
@@ -58,7 +58,7 @@ class _UniformCollective(Step):
     def seconds(self, local: Shape, machine: Machine) -> float:
         return collective_time(self.opcode, self.full_bytes(local), self.size, self.groups, machine)
 
-    def renamed(self, names: Table) -> Step:
+    def rename_devices(self, names: Table) -> Step:
         return replace(self, groups=renamed_groups(self.groups, names))
 
 
@@ -72,7 +72,7 @@ class AllGather(_UniformCollective):
     def result(self, local: Shape) -> Shape:
         return local.with_dims(_scaled(local.dims, self.dim, self.size, 1))
 
-    def exchanged(self, members: Tiles) -> Tiles:
+    def exchange(self, members: Tiles) -> Tiles:
         return meaning.all_gather(members, self.dim)
 
     def full_bytes(self, local: Shape) -> int:
@@ -95,7 +95,7 @@ class AllReduce(_UniformCollective):
     def result(self, local: Shape) -> Shape:
         return local
 
-    def exchanged(self, members: Tiles) -> Tiles:
+    def exchange(self, members: Tiles) -> Tiles:
         return meaning.all_reduce(members, partial(reduce_arrays, self.kind))
 
     def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
@@ -116,7 +116,7 @@ class ReduceScatter(_UniformCollective):
     def result(self, local: Shape) -> Shape:
         return local.with_dims(_scaled(local.dims, self.dim, 1, self.size))
 
-    def exchanged(self, members: Tiles) -> Tiles:
+    def exchange(self, members: Tiles) -> Tiles:
         return meaning.reduce_scatter(members, partial(reduce_arrays, self.kind), self.dim)
 
     def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
@@ -173,7 +173,7 @@ class AllToAll(_UniformCollective):
         final = self.result(Shape.array("f32", tiles[0].shape)).dims
         return [t.reshape([*self.ways, *rest]).transpose(self._join_order()).reshape(final) for t in moved]
 
-    def exchanged(self, members: Tiles) -> Tiles:
+    def exchange(self, members: Tiles) -> Tiles:
         return meaning.all_to_all(members, 0)
 
     def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
@@ -247,11 +247,11 @@ class Permute(Step):
     def seconds(self, local: Shape, machine: Machine) -> float:
         return collective_time("collective-permute", local.byte_size, 2, self.pairs, machine)
 
-    def renamed(self, names: Table) -> Step:
+    def rename_devices(self, names: Table) -> Step:
         return Permute(renamed_pairs(self.pairs, names))
 
     def __str__(self) -> str:
-        return f"permute {shortened([f'{s}->{t}' for s, t in self.pairs if s != t])}"
+        return f"permute {shorten([f'{s}->{t}' for s, t in self.pairs if s != t])}"
 
 
 def _scaled(dims: Dims, dim: int, times: int, parts: int) -> Dims:
@@ -259,7 +259,7 @@ def _scaled(dims: Dims, dim: int, times: int, parts: int) -> Dims:
 
 
 def _groups(groups: Groups) -> str:
-    return shortened(["{" + shortened(list(group)) + "}" for group in groups])
+    return shorten(["{" + shorten(list(group)) + "}" for group in groups])
 
 
 def _numbers(values: Sequence[int]) -> str:
