@@ -63,6 +63,8 @@ class _Calls:
 _NAMELESS = frozenset({"", "<module>", "<lambda>", "<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"})
 """What Python calls functions that the user gave no name."""
 _OFTEN, _NEARLY_ALL = 2, 0.75
+"""How often ops of a round occur, and which share of a call must, to make it a loop.  At 1 and 4 programs are 1.005 and
+1.002 times as long; a share of 0.4 changes their length by nothing, of 1.0 by -0.003."""
 _NOWHERE: _Place = ("", (0, 0), (0, 0))
 
 

@@ -15,7 +15,7 @@ from hlosharding.ir import Instruction
 from hlosharding.spmd import Devices, integers_of
 
 _MOST_TERMS = 2
-"""More of them, and a table reads better."""
+"""More of them, and a table reads better.  With one a program is longer, with four none differs."""
 
 
 class DeviceNumbers:

@@ -111,7 +111,8 @@ class Expression:
 
 
 _NAME = 12
-"""Characters of most names."""
+"""Characters of most names: what longer ones take does not count against a line's width.  With 24 programs are 1.07
+times as long, with 6 0.985 times, and lines reach beyond the screen."""
 
 
 def named(text: str, inst: Instruction, dims: tuple[int, ...]) -> Expression:

@@ -47,9 +47,12 @@ from hlosharding.sharding import MeshInfo
 from hlosharding.spmd import CAUSE_ATTRIBUTE, Devices, Groups, device_groups, permute_pairs
 
 CHUNK = 320
-"""Lines of one function's body, after which it is cut: with its signature a function stays below 500 lines."""
+"""Lines of one function's body, after which it is cut: with its signature a function stays below 500 lines.  At half as
+many, programs are 1.04 times as long for what the parts hand on, at twice as many 0.95 times."""
 _INLINE_ELEMENTS = 16
+"""Of a table that stands where it is used: half a line.  Half and double change no program."""
 _MANY_INPUTS = 40
+"""More come as one record.  With half as many programs are 0.998 times as long, with twice as many 1.028 times."""
 _MANY_SAVED = 400
 """Lines that XLA need not compile again if a function's calls stay calls.  At fewer, what it fuses across their borders
 and the memory that results take weigh more."""

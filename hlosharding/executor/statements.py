@@ -19,7 +19,8 @@ from hlosharding.ir import ELEMENTWISE, Instruction, processor_of
 
 _INDENT = "    "
 _WIDTH, _OPS, _LINE = 96, 6, 116
-"""Characters and ops of an expression that holds others; characters of a line, with the comment behind it."""
+"""Characters and ops of an expression that holds others; characters of a line, with the comment behind it.  Half the
+width makes programs 1.17 times as long, twice the width 0.97 times; three ops 1.03 times, twelve change one program."""
 _REGROUPING = frozenset({"broadcast", "reshape", "transpose", "slice", "convert"})
 _INSIDE = ELEMENTWISE | _REGROUPING | {"reduce", "dot", "iota"}
 """Ops that may stand in the expression of another."""

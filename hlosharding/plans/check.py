@@ -19,6 +19,7 @@ from hlosharding.plans.golden import REPLICATED_OVER, Golden, ReplicatedValues, 
 from hlosharding.plans.plan_file import PlanFile
 
 _MOST_NAMED = 3
+"""Culprits in a line of the verdict; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)

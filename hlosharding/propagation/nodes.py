@@ -23,7 +23,7 @@ Use = tuple[int, Edge]
 """One use of a value: the user's place, and what it is to the value."""
 
 _WIDE = 8
-"""Operands, from which on a search among them is worth a table."""
+"""Operands, from which on a search among them is worth a table: a tuple may have thousands."""
 
 
 class Nodes:

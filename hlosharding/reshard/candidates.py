@@ -25,6 +25,7 @@ from hlosharding.reshard.via_intermediate import plan_via, plans_via
 from hlosharding.sharding import partial_sum_groups
 
 _FAR_TOO_MANY_PIECES = 100_000
+"""Seconds of planning: another plan is taken, if there is one.  Half and double give the same plans."""
 
 
 def candidates(reshard: Reshard) -> Iterator[Steps]:

@@ -58,7 +58,7 @@ from hlosharding.sharding.reshaping import propagate_through_reshape, reshape_sh
 from hlosharding.sharding.scanner import Scanner
 from hlosharding.sharding.spelling import spell, spell_short
 from hlosharding.sharding.subgroups import SubgroupType
-from hlosharding.sharding.tile_assignment import TileAssignment, find_iota, prime_factors
+from hlosharding.sharding.tile_assignment import TileAssignment, prime_factors
 from hlosharding.sharding.tiles import (
     REPLICATED,
     copies_as_partials,
@@ -128,7 +128,6 @@ __all__ = [
     "device_groups_match",
     "ends_of",
     "find_common_sharding",
-    "find_iota",
     "find_named_form",
     "first_target_dim",
     "group_sharding_on_all_dims_except",

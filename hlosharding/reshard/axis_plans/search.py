@@ -22,6 +22,7 @@ from hlosharding.reshard.layout import Dims
 _MOST_STATES = 40
 """That are looked at from each end; half and double give the same plans."""
 _NEAR = 1.0001
+"""So near to the least cost there is nothing to gain."""
 
 Path = tuple[float, tuple[Move, ...]]
 """(cost, moves)"""

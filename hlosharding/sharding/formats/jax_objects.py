@@ -22,8 +22,8 @@ _NAMED = re.compile(
 _AXIS = re.compile(r"\s*'(?P<name>[^'\\]*)'\s*:\s*(?P<size>\d{1,9})\s*")
 _KIND = re.compile(r",\s*memory_kind=\w+\s*$")
 _SPEC = re.compile(r"\s*(P|PartitionSpec)\s*\(")
-_LONGEST = 100_000
-_DEEPEST = 50
+_LONGEST, _DEEPEST = 100_000, 50
+"""Letters and opening brackets of a spec's text: Python's parser, which reads it, has no such bounds."""
 
 
 def is_jax(source: Any) -> bool:
