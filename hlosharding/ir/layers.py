@@ -21,8 +21,8 @@ quarter are added; of programs that know no user's functions none differs."""
 MIN_SAVING = 60
 """Lines that a function must save.  With a quarter programs are 1.002 times as long, with four times 0.994 times."""
 _TRIED, _KEPT = 64, 4
-"""Groups of one length that are looked at, and kept.  With one programs that know no user's functions are 1.012 times as
-long; with twice as many none differs."""
+"""Groups of one length that are looked at, and kept.  With one of them programs that know no user's functions are 1.012
+times as long; with twice as many none differs."""
 _WINDOW = 24
 """Equal numbers in a row after which the same is taken to come again; half and double find the same layers in the four
 models of `benchmarks.deep_models`, as they do of the next three."""

@@ -23,15 +23,7 @@ from hlosharding.spmd.manual_groups import (
 )
 from hlosharding.spmd.masking import identity, inside, mask_padding, only_first
 from hlosharding.spmd.op_writer import OpOrigin
-from hlosharding.spmd.participants import (
-    Devices,
-    Groups,
-    Pairs,
-    device_groups,
-    devices_of,
-    left_out,
-    permute_pairs,
-)
+from hlosharding.spmd.participants import Devices, Groups, Pairs, device_groups, devices_of, left_out, permute_pairs
 from hlosharding.spmd.program import PartialSums, Program
 from hlosharding.spmd.uniformity import Uniformity
 from hlosharding.spmd.verifier import DivergenceError, find_guards, verify_partitioned

@@ -10,14 +10,7 @@ from collections.abc import Mapping, Sequence
 from hlosharding.errors import ModuleError
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, callers, collective_kind, verify
 from hlosharding.spmd.collective import CAUSE_ATTRIBUTE
-from hlosharding.spmd.participants import (
-    Devices,
-    Groups,
-    device_groups,
-    devices_of,
-    left_out,
-    permute_pairs,
-)
+from hlosharding.spmd.participants import Devices, Groups, device_groups, devices_of, left_out, permute_pairs
 from hlosharding.spmd.program import PartialSums
 from hlosharding.spmd.uniformity import Uniformity
 

@@ -11,14 +11,7 @@ from dataclasses import dataclass
 
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings, wants_others
 from hlosharding.propagation.improving import Receiver
-from hlosharding.propagation.op_view import (
-    Edge,
-    Links,
-    OpView,
-    ParallelDims,
-    element_sharding,
-    is_partitioned,
-)
+from hlosharding.propagation.op_view import Edge, Links, OpView, ParallelDims, element_sharding, is_partitioned
 from hlosharding.sharding import (
     HloSharding,
     along_dims,

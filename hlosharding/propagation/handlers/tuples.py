@@ -7,14 +7,7 @@ from __future__ import annotations
 
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings
 from hlosharding.propagation.improving import Receiver
-from hlosharding.propagation.op_view import (
-    Edge,
-    OpView,
-    element_sharding,
-    is_partitioned,
-    leaf_range,
-    same_dims,
-)
+from hlosharding.propagation.op_view import Edge, OpView, element_sharding, is_partitioned, leaf_range, same_dims
 from hlosharding.propagation.policy import SHARD_BARRIER_FROM, batch_dims, is_pass_through_call
 from hlosharding.sharding import (
     HloSharding,

@@ -10,12 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlosharding.registry import Registry
-from hlosharding.sharding.formats import (
-    hlo_text,
-    jax_objects,
-    sdy,
-    sdy_text,
-)
+from hlosharding.sharding.formats import hlo_text, jax_objects, sdy, sdy_text
 from hlosharding.sharding.formats.context import FormatContext
 from hlosharding.sharding.formats.interchange import Interchange
 
