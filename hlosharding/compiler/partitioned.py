@@ -369,7 +369,7 @@ def _refuse_tokens(entry: Computation) -> None:
             users = [u for u in parameter.users if u.location]
             raise ExecutionError(
                 "ordered effects are not run: their order would need a token passed from program to program",
-                where=f"%{users[0].name} {users[0].location}" if users else f"%{parameter.name}",
+                where=users[0].where if users else f"%{parameter.name}",
                 remedy="take io_callback(..., ordered=False); one that reads another's result comes after it",
             )
 

@@ -66,7 +66,7 @@ def emit(op: EmittedOp) -> str:
     if emitter is not None:
         return emitter(op)
     reason = REFUSED.get(op.inst.opcode) or "this opcode is unknown"
-    where = f"%{op.inst.name} {op.inst.location}".strip()
+    where = op.inst.where
     raise ExecutionError(f"{op.inst.opcode} cannot run: {reason}", where=where)
 
 

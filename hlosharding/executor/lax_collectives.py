@@ -10,7 +10,7 @@ import numpy as np
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.emit import EMITTERS, EmittedOp, raw
 from hlosharding.executor.lax_windows import COMBINERS, combiner, reducer_text
-from hlosharding.executor.text import scalar_text
+from hlosharding.executor.text import one_or_tuple, scalar_text
 from hlosharding.ir import Instruction, neutral_element
 from hlosharding.spmd import Devices, Groups, device_groups, permute_pairs
 
@@ -57,7 +57,7 @@ def _is_alone(op: EmittedOp) -> bool:
 
 @EMITTERS.register("all-reduce")
 def _all_reduce(op: EmittedOp) -> str:
-    operand = op.args[0] if len(op.args) == 1 else f"({op.arg_list})"
+    operand = one_or_tuple(op.args)
     if _is_alone(op):
         return operand
     function = _reduces_by(op.inst)
@@ -69,14 +69,14 @@ def _all_reduce(op: EmittedOp) -> str:
     if _has_own_collective(op):
         return raw(op)
     texts = [_reduced_by_exchange(op, text, axes, groups) for text in op.args]
-    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
+    return one_or_tuple(texts)
 
 
 def _has_own_collective(op: EmittedOp) -> bool:
     """Does XLA know the reducer?  On integers it has no bitwise ones, and none at all that it does not recognise."""
     name = combiner(op.inst.called[0])
     if name is None:
-        where = f"%{op.inst.name} {op.inst.location}".strip()
+        where = op.inst.where
         raise ExecutionError(f"{op.inst.opcode} with a reducer that is no single operation", where=where)
     # Complex numbers are ordered in lax, not in XLA's collectives.
     return name == "multiply" or (name in ("maximum", "minimum") and not op.inst.operands[0].shape.is_complex)
@@ -105,7 +105,7 @@ def _reduced_by_exchange(op: EmittedOp, text: str, axes: str, groups: str) -> st
 
 @EMITTERS.register("all-gather")
 def _all_gather(op: EmittedOp) -> str:
-    operand = op.args[0] if len(op.args) == 1 else f"({op.arg_list})"
+    operand = one_or_tuple(op.args)
     if _is_alone(op):
         return operand
     axes, groups = _axes_and_groups(op)
@@ -114,7 +114,7 @@ def _all_gather(op: EmittedOp) -> str:
 
 @EMITTERS.register("reduce-scatter")
 def _reduce_scatter(op: EmittedOp) -> str:
-    operand = op.args[0] if len(op.args) == 1 else f"({op.arg_list})"
+    operand = one_or_tuple(op.args)
     if _is_alone(op):
         return operand
     axes, groups = _axes_and_groups(op)
@@ -134,7 +134,7 @@ def _scattered_by_exchange(op: EmittedOp, axes: str, groups: str) -> str:
         split = (*dims[:dim], ways, dims[dim] // ways, *dims[dim + 1 :])
         pieces = f"lax.reshape(lax.all_to_all({text}, {axes}, {dim}, {dim}, tiled=True{groups}), {split})"
         texts.append(_local_reduce(op, pieces, dim))
-    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
+    return one_or_tuple(texts)
 
 
 @EMITTERS.register("all-to-all")
@@ -154,7 +154,7 @@ def _all_to_all(op: EmittedOp) -> str:
 @EMITTERS.register("collective-permute")
 def _collective_permute(op: EmittedOp) -> str:
     if len(op.args) > 1 and not op.inst.shape.is_tuple:
-        raise ExecutionError("a collective-permute into a given buffer", where=f"%{op.inst.name} {op.inst.location}")
+        raise ExecutionError("a collective-permute into a given buffer", where=op.inst.where)
     pairs = permute_pairs(op.inst, Devices(op.program.num_devices))
     axes = op.program.axes
     along = axes.permute_parts(pairs)
@@ -168,7 +168,7 @@ def _collective_permute(op: EmittedOp) -> str:
             else tuple(map(tuple, axes.place[np.array(pairs, np.int64).reshape(-1, 2)].tolist()))
         )
     permuted = [f"lax.ppermute({a}, {names}, {op.program.groups(local)})" for a in op.args]
-    return permuted[0] if len(permuted) == 1 else f"({', '.join(permuted)})"
+    return one_or_tuple(permuted)
 
 
 @EMITTERS.register("collective-broadcast")

@@ -15,7 +15,7 @@ import numpy as np
 from hlosharding import xla_bridge
 from hlosharding.executor.emit import EMITTERS, EmittedOp, raw
 from hlosharding.executor.lax_windows import combiner
-from hlosharding.executor.text import dtype_text, scalar_text, tuple_text
+from hlosharding.executor.text import dtype_text, one_or_tuple, scalar_text, tuple_text
 from hlosharding.ir import Computation, Instruction, Module, Sameness
 
 _SCATTERS = {"add": "scatter_add", "multiply": "scatter_mul", "maximum": "scatter_max", "minimum": "scatter_min"}
@@ -51,14 +51,11 @@ def _gather(op: EmittedOp) -> str:
     if _looks_one_up(inst):
         return _one_slice(op)
     indices = _last_index_dim(op.args[1], inst.operands[1], dims.index_vector_dim)
-    numbers = [
-        tuple_text(dims.offset_dims), tuple_text(dims.collapsed_slice_dims), tuple_text(dims.start_index_map),
-    ]  # fmt: skip
+    numbers = [dims.offset_dims, dims.collapsed_slice_dims, dims.start_index_map]
     if dims.operand_batching_dims:
-        batching = _moved(dims.start_indices_batching_dims, dims.index_vector_dim)
-        numbers += [tuple_text(dims.operand_batching_dims), tuple_text(batching)]
+        numbers += [dims.operand_batching_dims, _moved(dims.start_indices_batching_dims, dims.index_vector_dim)]
     return (
-        f"lax.gather({op.args[0]}, {indices}, lax.GatherDimensionNumbers({', '.join(numbers)}),"
+        f"lax.gather({op.args[0]}, {indices}, lax.GatherDimensionNumbers({', '.join(map(tuple_text, numbers))}),"
         f" {tuple_text(inst.gather_slice_sizes)}, mode=CLAMPED{_flags(inst)})"
     )
 
@@ -86,17 +83,11 @@ def _scatter(op: EmittedOp) -> str:
     if function is None:
         return raw(op)
     indices = _last_index_dim(op.args[1], inst.operands[1], dims.index_vector_dim)
-    numbers = [
-        tuple_text(dims.update_window_dims), tuple_text(dims.inserted_window_dims),
-        tuple_text(dims.scatter_dims_to_operand_dims),
-    ]  # fmt: skip
+    numbers = [dims.update_window_dims, dims.inserted_window_dims, dims.scatter_dims_to_operand_dims]
     if dims.input_batching_dims:
-        batching = _moved(dims.scatter_indices_batching_dims, dims.index_vector_dim)
-        numbers += [tuple_text(dims.input_batching_dims), tuple_text(batching)]
-    return (
-        f"lax.{function}({op.args[0]}, {indices}, {op.args[2]}, lax.ScatterDimensionNumbers({', '.join(numbers)}),"
-        f" mode=DROPPED{_flags(inst)})"
-    )
+        numbers += [dims.input_batching_dims, _moved(dims.scatter_indices_batching_dims, dims.index_vector_dim)]
+    numbers_text = f"lax.ScatterDimensionNumbers({', '.join(map(tuple_text, numbers))})"
+    return f"lax.{function}({op.args[0]}, {indices}, {op.args[2]}, {numbers_text}, mode=DROPPED{_flags(inst)})"
 
 
 def _scatter_function(inst: Instruction) -> str | None:
@@ -142,7 +133,7 @@ def _sort(op: EmittedOp) -> str:
     keys = _lax_sort_keys(inst)
     if keys is None:
         return raw(op)
-    operands = op.args[0] if len(op.args) == 1 else f"({op.arg_list})"
+    operands = one_or_tuple(op.args)
     stable = bool(inst.proto.is_stable)
     return f"lax.sort({operands}, {inst.dimensions[0]}, is_stable={stable}, num_keys={keys})"
 

@@ -184,7 +184,7 @@ class _ReferenceRun:
         if inst.opcode in COLLECTIVES:
             return run_collective(inst, flat, self._count)
         reason = REFUSED.get(inst.opcode) or "it communicates inside a computation that runs per element"
-        raise ExecutionError(f"{inst.opcode} cannot run: {reason}", where=f"%{inst.name} {inst.location}".strip())
+        raise ExecutionError(f"{inst.opcode} cannot run: {reason}", where=inst.where)
 
     def _while(self, inst: Instruction, state: Values) -> Values:
         body, condition = while_parts(inst)

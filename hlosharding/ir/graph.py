@@ -109,6 +109,11 @@ class Instruction(InstructionAttributes):
         return self.frames.location
 
     @property
+    def where(self) -> str:
+        """Name and source line, as errors say it."""
+        return f"%{self.name} {self.location}".strip()
+
+    @property
     def path(self) -> str:
         """Of a parameter what the user calls it: `params['w']`; its name where nobody says."""
         return self.op_name or self.name

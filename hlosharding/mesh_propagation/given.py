@@ -62,7 +62,7 @@ def _read_module(module: Module, notes: Notes, cluster: Cluster) -> None:
         try:
             notes.results[values[0]] = Note(AxisSharding.from_hlo(sharding, cluster), True, USER)
         except ShardingError as error:
-            where = f"%{inst.name} {inst.location}".strip()
+            where = inst.where
             raise AnnotationError(error.what, where=where, remedy=error.remedy) from error
 
 

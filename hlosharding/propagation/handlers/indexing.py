@@ -82,18 +82,17 @@ def _no_tiles(sharding: HloSharding) -> bool:
 
 
 def _operand_to_output(ix: Indexing, sharding: HloSharding) -> HloSharding | None:
-    if _no_tiles(sharding):
-        return None
     operand, output = ix.passing
-    moved = along_dims(sharding, operand, output, ix.output_rank)
-    return None if moved.is_tile_maximal() else moved
+    return None if _no_tiles(sharding) else _split_along(sharding, operand, output, ix.output_rank)
 
 
 def _output_to_operand(ix: Indexing, sharding: HloSharding) -> HloSharding | None:
-    if _no_tiles(sharding):
-        return sharding
     operand, output = ix.passing
-    moved = along_dims(sharding, output, operand, ix.operand_rank)
+    return sharding if _no_tiles(sharding) else _split_along(sharding, output, operand, ix.operand_rank)
+
+
+def _split_along(sharding: HloSharding, source: Sequence[int], target: Sequence[int], rank: int) -> HloSharding | None:
+    moved = along_dims(sharding, source, target, rank)
     return None if moved.is_tile_maximal() else moved
 
 
