@@ -68,14 +68,5 @@ FORMATS: Registry[str, Format] = Registry(
 """By name."""
 
 
-def register_format(form: Format) -> None:
-    """Enter a format under its name; raises HloShardingError if that is taken.
-
-    Of a sharding that several formats may be, the one that was registered last is asked first.
-    """
-    FORMATS.fill()
-    FORMATS.add(form.name, form)
-
-
 for _row in _ROWS:
     FORMATS.add(_row.name, _row)
