@@ -17,6 +17,16 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def printable_lines(text: str) -> str:
+    r"""Likewise, but lines stay lines.
+
+    >>> print(printable_lines("a\tb\nc"))
+    a\tb
+    c
+    """
+    return "\n".join(map(printable, text.splitlines()))
+
+
 def is_writable(text: str) -> bool:
     r"""Can it be a file's?  JSON, and arguments of a process, may hold halves of letters that no encoding has.
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hlosharding.cli.array_file import ArrayFile
-from hlosharding.cli.files import opened
+from hlosharding.cli.files import open_output
 from hlosharding.errors import ExecutionError
 from hlosharding.executor import is_integer, random_array
 from hlosharding.ir import Instruction, Shape
@@ -97,12 +97,12 @@ def _read(file: ArrayFile, name: str, parameter: _Input) -> np.ndarray:
 def save_arrays(outputs: Sequence[np.ndarray], path: str) -> None:
     """Write output_0, output_1 ... to an .npz file, whole or not at all."""
     named = {f"output_{n}": array for n, array in enumerate(outputs)}
-    with opened(path) as file:
+    with open_output(path) as file:
         np.savez(file, **named)  # pyright: ignore[reportArgumentType]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ArrayDifference:
     """How far an output is from what it should be."""
 
     largest: float
@@ -112,7 +112,9 @@ class Difference:
     agrees: bool
 
 
-def difference(found: np.ndarray, expected: np.ndarray, shape: Shape, tolerance: float | None = None) -> Difference:
+def difference(
+    found: np.ndarray, expected: np.ndarray, shape: Shape, tolerance: float | None = None
+) -> ArrayDifference:
     """Compare two runs' outputs: integers exactly, the rest relative to the largest magnitude.
 
     `tolerance`: None takes the type's own (f32: 1e-4).
@@ -123,7 +125,7 @@ def difference(found: np.ndarray, expected: np.ndarray, shape: Shape, tolerance:
     """
     if shape.dtype.kind == "b" or is_integer(shape):
         largest = float(np.max(np.abs(found.astype(np.float64) - expected.astype(np.float64)), initial=0))
-        return Difference(largest, largest, bool(np.array_equal(found, expected)))
+        return ArrayDifference(largest, largest, bool(np.array_equal(found, expected)))
     wide = np.complex128 if found.dtype.kind == "c" else np.float64
     mine, its = found.astype(wide), expected.astype(wide)
     same = (mine == its) | (np.isnan(mine) & np.isnan(its))
@@ -133,4 +135,4 @@ def difference(found: np.ndarray, expected: np.ndarray, shape: Shape, tolerance:
     scale = float(np.max(np.abs(its), initial=0, where=np.isfinite(its)))
     relative = largest / scale if scale else largest
     allowed = tolerance if tolerance is not None else _TOLERANCE.get(shape.element_type, _NARROW)
-    return Difference(largest, relative, relative <= allowed)
+    return ArrayDifference(largest, relative, relative <= allowed)

@@ -19,7 +19,7 @@ def execute(arguments: Namespace) -> None:
     count = program.num_devices
     verdict = check_plan(
         arguments.plan,
-        program.partitioned(target=program.machine(count) or machines.h100(max(1, count))),
+        program.partition(target=program.machine(count) or machines.h100(max(1, count))),
         update=arguments.update,
         tolerance=arguments.tolerance,
         replicated_over=arguments.replicated_over,

@@ -22,7 +22,7 @@ def execute(arguments: Namespace) -> None:
     module = program.module
     choose_devices("cpu", 1)  # nothing runs
     target = _target(program)
-    partitioned = program.partitioned(count=len(target.devices), target=target.machine)
+    partitioned = program.partition(count=len(target.devices), target=target.machine)
     with working("compiling"):
         ours = compile_for(partitioned, target.devices)
     with working("compiling by XLA's partitioner"):

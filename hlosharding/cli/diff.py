@@ -33,7 +33,7 @@ def _program(arguments: Namespace, file: str) -> Module | Partitioned:
     """The program of a file, or of `--of` with the plan of a file; what is not split yet is partitioned."""
     own = arguments if arguments.of is None else Namespace(**{**vars(arguments), "plan": file})
     program = GivenProgram.of(own, read_program(arguments.of or file))
-    return program.module if is_per_device(program.module) else program.partitioned()
+    return program.module if is_per_device(program.module) else program.partition()
 
 
 def _names(before: str, after: str) -> tuple[str, str]:

@@ -22,10 +22,10 @@ def execute(arguments: Namespace) -> None:
 def _answer(arguments: Namespace) -> View:
     program, name = GivenProgram.of(arguments), arguments.name
     if arguments.collectives or name.startswith("#"):
-        return collective_explanations_view(program.partitioned().explain_collectives(name))
+        return collective_explanations_view(program.partition().explain_collectives(name))
     if arguments.splits:
-        return split_view(program.partitioned().explain(name))
-    return explanations_view(_explanations(program.propagated(), name), whole=arguments.whole)
+        return split_view(program.partition().explain(name))
+    return explanations_view(_explanations(program.propagate(), name), whole=arguments.whole)
 
 
 def _explanations(propagated: Propagation, name: str) -> list[Explanation]:
@@ -35,7 +35,7 @@ def _explanations(propagated: Propagation, name: str) -> list[Explanation]:
     return [propagated.explain(name)]
 
 
-def meant(module: Module, name: str) -> list[Instruction]:
+def find_values(module: Module, name: str) -> list[Instruction]:
     """The values a name means: a parameter's path, an ONNX tensor, a source line, or an instruction.
 
     Raises ModuleError if none.

@@ -18,7 +18,7 @@ def execute(arguments: Namespace) -> None:
     """Write the Python; with `--compare`, show XLA's own program under the plan beside ours."""
     program = GivenProgram.of(arguments)
     choose_devices("cpu", program.num_devices)
-    partitioned = program.partitioned()
+    partitioned = program.partition()
     with working("looking for constraints"):
         exported = export_plan(partitioned)
     if arguments.emit == "json":

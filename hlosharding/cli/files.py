@@ -55,12 +55,12 @@ def write(content: str | bytes, output: str | None) -> None:
             sys.stdout.flush()
             sys.stdout.buffer.write(content)
         return
-    with opened(output) as file:
+    with open_output(output) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
-def opened(output: str) -> Iterator[IO[bytes]]:
+def open_output(output: str) -> Iterator[IO[bytes]]:
     """A file to write: one that takes its place only when it is whole, or what is open already under its name.
 
     Raises HloShardingError where that cannot be.

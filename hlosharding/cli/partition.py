@@ -16,7 +16,7 @@ from hlosharding.report import collectives_view, cost_view, overrides_view, part
 
 def execute(arguments: Namespace) -> None:
     """Write the local program in the form asked for; without `--emit`, tables."""
-    partitioned = GivenProgram.of(arguments).partitioned()
+    partitioned = GivenProgram.of(arguments).partition()
     prices = partitioned.cost if arguments.combine else cost(partitioned, partitioned.machine, combine=False)
     if arguments.emit:
         write(_in_form(partitioned, prices, arguments), arguments.output)

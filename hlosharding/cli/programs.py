@@ -97,7 +97,7 @@ class GivenProgram:
             name: _shape_or_value(name, said) for name, said in self.arguments.input
         }
 
-    def propagated(self, module: Module | None = None) -> Propagation:
+    def propagate(self, module: Module | None = None) -> Propagation:
         """With a sharding for every value; `module`: of one that was made of this."""
         with working("propagating"):
             return propagate(
@@ -107,9 +107,9 @@ class GivenProgram:
                 execution_threads=getattr(self.arguments, "execution_threads", ()),
             )
 
-    def partitioned(self, *, count: int | None = None, target: Machine | None = None) -> Partitioned:
+    def partition(self, *, count: int | None = None, target: Machine | None = None) -> Partitioned:
         """As each of `count` devices runs it; `target`: whose prices decide.  By default both are as said."""
-        count, propagation = count or self.num_devices, self.propagated()
+        count, propagation = count or self.num_devices, self.propagate()
         with working("partitioning"):
             return partition(
                 propagation, num_partitions=count, machine=target or self.machine(count), options=self.options

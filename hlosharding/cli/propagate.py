@@ -18,7 +18,7 @@ from hlosharding.report import View, conflicts_view, difference_view, propagatio
 def execute(arguments: Namespace) -> None:
     """Write the program with its shardings, or the table of them, or how they came about."""
     program = GivenProgram.of(arguments)
-    propagated = program.propagated()
+    propagated = program.propagate()
     view = _view_asked_for(program, propagated)
     if view is not None:
         present(view, arguments.emit, arguments.output)
@@ -43,6 +43,6 @@ def _view_asked_for(program: GivenProgram, propagated: Propagation) -> View | No
     if arguments.trace:
         return trace_view(propagated)
     if arguments.diff:
-        other = program.propagated(annotate(program.module, dict(arguments.diff)))
+        other = program.propagate(annotate(program.module, dict(arguments.diff)))
         return difference_view(diff(propagated, other))
     return conflicts_view(propagated.conflicts) if arguments.conflicts else None

@@ -29,7 +29,7 @@ def execute(arguments: Namespace) -> None:
     module.open_outputs = as_asked(arguments.to_outputs, module.open_outputs)
     module.open_parameters = as_asked(arguments.to_parameters, module.open_parameters)
     choose_devices("cpu", program.num_devices)  # where XLA compiles; nothing runs
-    partitioned = program.partitioned()
+    partitioned = program.partition()
     other = _other(program, partitioned.num_partitions) if arguments.against else None
     names = _name(arguments.file), "XLA's own" if arguments.against == _XLA else _name(arguments.against or "")
     with working("reporting"):
@@ -51,7 +51,7 @@ def _other(program: GivenProgram, count: int) -> Partitioned | OptimizedProgram:
     arguments = program.arguments
     if arguments.against != _XLA:
         plan = PlanFile(machine=program.plan.machine, objective=program.plan.objective)
-        return replace(program, source=read_program(arguments.against), plan=plan).partitioned()
+        return replace(program, source=read_program(arguments.against), plan=plan).partition()
     import jax
 
     devices = jax.devices("cpu")[:count]

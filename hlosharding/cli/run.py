@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding import xla_bridge
-from hlosharding.cli.arrays import Arrays, Difference, difference, random_arrays, read_arrays, save_arrays
+from hlosharding.cli.arrays import ArrayDifference, Arrays, difference, random_arrays, read_arrays, save_arrays
 from hlosharding.cli.devices import choose_devices, require
 from hlosharding.cli.files import working
 from hlosharding.cli.onnx_runtime import is_installed, outputs_by_onnx_runtime
@@ -48,7 +48,7 @@ def execute(arguments: Namespace) -> None:
     module = program.module
     choose_devices(arguments.platform, 1 if arguments.reference else program.num_devices)
     require(arguments.platform)
-    partitioned = program.partitioned()
+    partitioned = program.partition()
     parameters = [p for p in module.entry.parameters if p.name not in module.weights]
     given = (
         read_arrays(parameters, arguments.inputs) if arguments.inputs else random_arrays(parameters, arguments.random)
@@ -65,7 +65,7 @@ def execute(arguments: Namespace) -> None:
         _judge(by_runtime, "ONNX Runtime's")
 
 
-def _from_onnx_runtime(program: GivenProgram, given: Arrays, outputs: Arrays) -> list[Difference] | str | None:
+def _from_onnx_runtime(program: GivenProgram, given: Arrays, outputs: Arrays) -> list[ArrayDifference] | str | None:
     """How far the outputs are from ONNX Runtime's; why it gives none; None where it is not installed."""
     if not (is_installed() and program.is_onnx):
         return None
@@ -89,7 +89,7 @@ def _run(partitioned: Partitioned, given: Arrays, *, reference: bool) -> Arrays:
 
 def _differences(
     partitioned: Partitioned, given: Arrays, outputs: Arrays, shapes: tuple[Shape, ...], tolerance: float | None
-) -> list[Difference]:
+) -> list[ArrayDifference]:
     assert partitioned.propagation is not None
     with working("running on one device"):
         expected = one_device(partitioned.propagation.module, given)
@@ -107,8 +107,8 @@ def _outputs_view(
     partitioned: Partitioned,
     outputs: Arrays,
     shapes: tuple[Shape, ...],
-    apart: list[Difference] | None,
-    by_runtime: list[Difference] | str | None,
+    apart: list[ArrayDifference] | None,
+    by_runtime: list[ArrayDifference] | str | None,
 ) -> View:
     """Figures of each output, and how far it is from one device's run and from ONNX Runtime's."""
     name, count = partitioned.module.name, partitioned.num_partitions
@@ -143,7 +143,7 @@ def _figures(number: int, array: np.ndarray, shape: Shape) -> dict[str, Any]:
     }
 
 
-def _comparison(apart: Difference, columns: tuple[Column, ...]) -> dict[str, Any]:
+def _comparison(apart: ArrayDifference, columns: tuple[Column, ...]) -> dict[str, Any]:
     far, (difference_column, verdict) = apart.relative, columns
     return {
         difference_column.key: Shown(f"{far:.1e}", far if np.isfinite(far) else None),
@@ -151,7 +151,7 @@ def _comparison(apart: Difference, columns: tuple[Column, ...]) -> dict[str, Any
     }
 
 
-def _judge(apart: list[Difference] | None, whose: str = "one device's") -> None:
+def _judge(apart: list[ArrayDifference] | None, whose: str = "one device's") -> None:
     wrong = [str(n) for n, one in enumerate(apart or ()) if not one.agrees]
     if wrong:
         sys.stdout.flush()

@@ -47,7 +47,7 @@ def _simulate_program(program: GivenProgram) -> None:
         raise HloShardingError("--plot draws schedules, FILE is a program", remedy="take --trace, for Perfetto")
     if arguments.semantics != "overlap":
         raise HloShardingError("--semantics is of schedules, FILE is a program", remedy="leave it out")
-    partitioned = program.partitioned()
+    partitioned = program.partition()
     found = simulate(partitioned, partitioned.machine, combine=arguments.combine, runtime=arguments.runtime)
     present(simulation_view(found, most=arguments.most), arguments.emit)
     if arguments.trace:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from hlosharding.cli.explain import meant
+from hlosharding.cli.explain import find_values
 from hlosharding.cli.programs import GivenProgram, present
 from hlosharding.errors import AnnotationError
 from hlosharding.report import suggestions_view
@@ -18,7 +18,7 @@ def execute(arguments: Namespace) -> None:
     """Print the best suggestions.  Raises AnnotationError where none was found."""
     program = GivenProgram.of(arguments)
     module = program.module
-    name = meant(module, arguments.name)[0].name
+    name = find_values(module, arguments.name)[0].name
     count = program.num_devices
     found = suggest(
         module,

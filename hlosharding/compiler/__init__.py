@@ -5,13 +5,7 @@ from hlosharding.compiler.arrays import device_put
 from hlosharding.compiler.collective_explanation import CollectiveExplanation
 from hlosharding.compiler.explaining import Explanations, explain, is_line, made_at
 from hlosharding.compiler.jit import Jitted, jit
-from hlosharding.compiler.optimized import (
-    MEMORY_PARTS,
-    MemoryUse,
-    OptimizedProgram,
-    compile_by_xla,
-    compile_for,
-)
+from hlosharding.compiler.optimized import MEMORY_PARTS, MemoryUse, OptimizedProgram, compile_by_xla, compile_for
 from hlosharding.compiler.partitioned import Partitioned, default_machine, partition, prices_of
 from hlosharding.compiler.program_cache import versions
 from hlosharding.compiler.split_explanation import SplitExplanation

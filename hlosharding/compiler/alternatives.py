@@ -32,8 +32,8 @@ from hlosharding.partitioner import (
 )
 from hlosharding.reshard import MORE_WORK, Figures, best
 
-# Of what propagation's own program holds: a better one may hold so much.
 _MORE_MEMORY = 1.1
+"""Of what propagation's own program holds: a better one may hold so much, as the bar against XLA's peak says."""
 
 
 @dataclass(eq=False)

@@ -22,6 +22,7 @@ from hlosharding.spmd import Collective
 _OPERAND = re.compile(r"operand (\d+)")
 _NUMBER = re.compile(r"#(\d+)")
 _MOST_OPERANDS = 3
+"""Whose chains are told: each is as long as the whole explanation of a value."""
 
 
 @dataclass(frozen=True, slots=True)

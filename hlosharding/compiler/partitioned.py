@@ -13,22 +13,9 @@ from typing import Any, cast, overload
 from hlosharding import xla_bridge
 from hlosharding.collector import collector_waits
 from hlosharding.compiler.alternatives import best_program
-from hlosharding.compiler.collective_explanation import (
-    CollectiveExplanation,
-    explained_collective,
-    meant_collectives,
-)
+from hlosharding.compiler.collective_explanation import CollectiveExplanation, explained_collective, meant_collectives
 from hlosharding.compiler.split_explanation import SplitExplanation, explained_split
-from hlosharding.cost import (
-    CostReport,
-    Machine,
-    Topology,
-    cost,
-    leaves_on_host,
-    machine_of,
-    machines,
-    preset_of_kind,
-)
+from hlosharding.cost import CostReport, Machine, Topology, cost, leaves_on_host, machine_of, machines, preset_of_kind
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import ExecutionError, PartitionError
 from hlosharding.executor import NO_OPTIONS, BoundaryArray, Executable, ShardMapProgram
@@ -382,7 +369,7 @@ def _refuse_tokens(entry: Computation) -> None:
             users = [u for u in parameter.users if u.location]
             raise ExecutionError(
                 "ordered effects are not run: their order would need a token passed from program to program",
-                where=f"%{users[0].name} {users[0].location}" if users else f"%{parameter.name}",
+                where=users[0].where if users else f"%{parameter.name}",
                 remedy="take io_callback(..., ordered=False); one that reads another's result comes after it",
             )
 

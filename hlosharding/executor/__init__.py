@@ -16,7 +16,7 @@ from hlosharding.executor.processes import check_same, is_own, is_shared
 from hlosharding.executor.program import NO_OPTIONS, ShardMapProgram, find_devices
 from hlosharding.executor.random_inputs import is_integer, random_array
 from hlosharding.executor.reference import run_local, run_reference
-from hlosharding.executor.sharded_array import ShardedArray, restacked
+from hlosharding.executor.sharded_array import ShardedArray, restack_tiles
 from hlosharding.executor.source import as_python
 
 __all__ = [
@@ -40,7 +40,7 @@ __all__ = [
     "put",
     "random_array",
     "refuse_described",
-    "restacked",
+    "restack_tiles",
     "run_local",
     "run_reference",
     "sharded_array",

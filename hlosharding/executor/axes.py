@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hlosharding.executor.text import string_text
+from hlosharding.executor.text import one_or_tuple, string_text
 from hlosharding.sharding import DeviceGrid, Digit, HloSharding
 from hlosharding.spmd import Groups
 
@@ -98,4 +98,4 @@ class Axes(DeviceGrid):
         if parts == tuple(range(len(self.names))) and len(parts) > 1:
             return "AXES"
         names = [string_text(self.names[p]) for p in parts]
-        return names[0] if len(names) == 1 else f"({', '.join(names)})"
+        return one_or_tuple(names)

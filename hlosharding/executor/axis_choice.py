@@ -26,7 +26,7 @@ Cuts = frozenset[int]
 """Strides, each of which divides the next."""
 
 _MOST_TRIES = 500
-"""Of choices among cuts that do not go together."""
+"""Of choices among cuts that do not go together: they double with each.  Half and double give the same axes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def check_callback(inst: Instruction) -> None:
     if _number(inst) >= len(inst.module.callbacks):
         raise ExecutionError(
             f"custom call {inst.custom_call_target} calls back into Python, and the module lacks the function",
-            where=f"%{inst.name} {inst.location}".strip(),
+            where=inst.where,
             remedy="trace the function in this process, or take its callbacks out",
         )
 
@@ -78,6 +78,6 @@ def _number(inst: Instruction) -> int:
     if found is None:
         raise ExecutionError(
             f"custom call {inst.custom_call_target} does not say which function it calls",
-            where=f"%{inst.name} {inst.location}".strip(),
+            where=inst.where,
         )
     return int(found[1])

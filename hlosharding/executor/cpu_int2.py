@@ -23,7 +23,7 @@ def refuse_cpu_int2(module: Module) -> None:
     if jax.default_backend() == "cpu":
         raise ExecutionError(
             f"{found.opcode} of 2-bit integers, on which XLA's CPU compiler corrupts memory",
-            where=f"%{found.name} {found.location}".strip(),
+            where=found.where,
             remedy="convert to int4 or int8 around it",
         )
 

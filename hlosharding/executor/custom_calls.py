@@ -27,7 +27,7 @@ def prepare_custom_calls(module: Module) -> None:
 
 
 def _check(inst: Instruction, allowed: frozenset[str] | None) -> None:
-    target, where = inst.custom_call_target, f"%{inst.name} {inst.location}".strip()
+    target, where = inst.custom_call_target, inst.where
     if target == "CustomSPMDPartitioning":
         raise ExecutionError(
             "a call of custom_partitioning, which only XLA's own partitioner can resolve",

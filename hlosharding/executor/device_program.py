@@ -22,7 +22,7 @@ from hlosharding.errors import ExecutionError, ShardingError
 from hlosharding.executor.boundary import Boundary, BoundaryArray
 from hlosharding.executor.cpu_int2 import refuse_cpu_int2
 from hlosharding.executor.custom_calls import prepare_custom_calls
-from hlosharding.executor.source import Source
+from hlosharding.executor.source import ProgramSource
 from hlosharding.executor.text import comment_text
 from hlosharding.ir import FunctionBoundary, Module
 from hlosharding.sharding import shortest
@@ -37,7 +37,7 @@ _ON_GPUS = {"xla_gpu_enable_pipelined_reduce_scatter": False}
 _SUB_BYTE = frozenset({"s2", "s4", "u2", "u4", "f4e2m1fn"})
 
 
-def load_source(module: Module, written: Source) -> Callable[[Any], Any]:
+def load_source(module: Module, written: ProgramSource) -> Callable[[Any], Any]:
     """`program` of the executed source: mesh -> function on global (or stacked) arrays.
 
     ExecutionError where the module holds what may not run.

@@ -41,7 +41,7 @@ class WrittenProgram(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Op:
+class EmittedOp:
     """An instruction to be written: `args` are the expressions of its operands (nested tuples as Python tuples)."""
 
     inst: Instruction
@@ -54,22 +54,22 @@ class Op:
         return ", ".join(self.args)
 
 
-WriteOp: TypeAlias = Callable[[Op], str]
+WriteOp: TypeAlias = Callable[[EmittedOp], str]
 EMITTERS: Registry[str, WriteOp] = Registry("EMITTERS")
 REFUSED: Registry[str, str] = Registry("REFUSED")
 """Opcodes that no program we run may hold, each with the reason."""
 
 
-def emit(op: Op) -> str:
+def emit(op: EmittedOp) -> str:
     """The expression of an op; ExecutionError for the few that cannot run."""
     emitter = EMITTERS.get(op.inst.opcode)
     if emitter is not None:
         return emitter(op)
     reason = REFUSED.get(op.inst.opcode) or "this opcode is unknown"
-    where = f"%{op.inst.name} {op.inst.location}".strip()
+    where = op.inst.where
     raise ExecutionError(f"{op.inst.opcode} cannot run: {reason}", where=where)
 
 
-def raw(op: Op) -> str:
+def raw(op: EmittedOp) -> str:
     """The op's own StableHLO, called."""
     return f"{op.program.raw(op.inst)}({op.arg_list})"

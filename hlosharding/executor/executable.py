@@ -18,7 +18,7 @@ from hlosharding.executor.boundary import BoundaryArray
 from hlosharding.executor.device_program import DeviceProgram, refuse_described
 from hlosharding.executor.laying_out import put, tiles_on
 from hlosharding.executor.processes import check_same, is_own, is_shared
-from hlosharding.executor.sharded_array import ShardedArray, as_tile, by_device, is_seen_whole, restacked
+from hlosharding.executor.sharded_array import ShardedArray, as_tile, by_device, is_seen_whole, restack_tiles
 from hlosharding.ir import Shape
 from hlosharding.sharding import HloSharding, without_partial_extremes
 
@@ -102,7 +102,7 @@ class Executable(DeviceProgram):
             tiles = self._on_own_devices(array)
         else:
             tiles = tiles_on(array, layout.sharding, self.devices, self._name(number))
-        return restacked(tiles, list(self.mesh.devices.flat), layout.shape.with_dims(layout.tile), sharding)
+        return restack_tiles(tiles, list(self.mesh.devices.flat), layout.shape.with_dims(layout.tile), sharding)
 
     def _is_dropped(self, array: Any, number: int) -> bool:
         """Does nothing read input `number`, so that JAX drops the array, wherever it lies?"""
@@ -150,7 +150,7 @@ class Executable(DeviceProgram):
             local = {device: as_tile(data, layout.tile) for device, data in by_device(result).items()}
             return xla_bridge.array_of(layout.shape.dims, layout.shape.dtype, layout.label, local)
         tiles = by_device(result)
-        stacked = restacked(tiles, self.devices, layout.shape.with_dims(layout.tile))
+        stacked = restack_tiles(tiles, self.devices, layout.shape.with_dims(layout.tile))
         return ShardedArray(stacked, layout.sharding, layout.shape.dims)
 
     def _labelled(self, result: Any, label: Any) -> Any:

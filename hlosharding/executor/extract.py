@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hlosharding.executor.flow import Leaf, Line, Tree, Var, leaves, tree_of
+from hlosharding.executor.flow import CodeLine, Leaf, Tree, Var, leaves, tree_of
 from hlosharding.ir import Builder, Callees, Computation, ComputationBuilder, Instruction, Module, Shape, rewrite
 
 
-def extract(lines: Sequence[Line], inputs: Sequence[Var], outputs: Sequence[Var]) -> Module:
+def extract(lines: Sequence[CodeLine], inputs: Sequence[Var], outputs: Sequence[Var]) -> Module:
     """A module with one parameter per value of `inputs` whose root is the tuple of the values `outputs`.
 
     The lines come in order and use nothing but each other and the inputs; called computations are copied.
@@ -46,7 +46,7 @@ def op_module(inst: Instruction) -> Module:
 
 def copy_computation(builder: Builder, computation: Computation) -> Computation:
     """A copy of a computation, and of those that it calls, in another module."""
-    return _callees(builder).copied(computation)
+    return _callees(builder).add_copy(computation)
 
 
 def _parameters(main: ComputationBuilder, shape: Shape, numbers: Iterator[int]) -> Instruction:

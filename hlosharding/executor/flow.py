@@ -41,7 +41,7 @@ class Var:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class Parameter:
     """Parameter `index` of a function that stands for several repeated stretches; `var` is the first one's value."""
 
     index: int
@@ -49,7 +49,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class Inline:
     """A constant that is written where it is used: a scalar, or an array of equal elements."""
 
     text: str
@@ -63,7 +63,7 @@ class Constant:
 
 OF_NUMBERS = frozenset({"partition-id", "convert", "reshape", "constant", "dynamic-slice", "multiply"})
 """What numbers of devices are computed with."""
-Leaf: TypeAlias = "Var | Slot | Constant"
+Leaf: TypeAlias = "Var | Parameter | Inline"
 Tree: TypeAlias = "Leaf | tuple[Tree, ...]"
 
 
@@ -85,7 +85,7 @@ def tree_of(inst: Instruction, shape: Shape | None = None, path: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Line:
+class CodeLine:
     """An instruction that is computed, with its operands resolved to values."""
 
     inst: Instruction
@@ -97,9 +97,9 @@ class Line:
         return tuple(leaf for operand in self.operands for leaf in leaves(operand))
 
     @cached_property
-    def constants(self) -> tuple[tuple[int, Constant], ...]:
+    def constants(self) -> tuple[tuple[int, Inline], ...]:
         """The inline constants among them, with their places."""
-        return tuple((n, leaf) for n, leaf in enumerate(self.uses) if isinstance(leaf, Constant))
+        return tuple((n, leaf) for n, leaf in enumerate(self.uses) if isinstance(leaf, Inline))
 
     @cached_property
     def defines(self) -> tuple[Var, ...]:
@@ -112,23 +112,21 @@ class Flow:
     """A computation as lines: `parameters` and `result` are trees of values."""
 
     parameters: tuple[Tree, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[CodeLine, ...]
     result: Tree
 
 
-def inline_constant(inst: Instruction) -> Constant | None:
+def inline_constant(inst: Instruction) -> Inline | None:
     """A constant that is written where it is used (a scalar, or an array of equal elements), else None."""
     if inst.opcode == "broadcast" and not inst.dimensions:
         element = inline_constant(inst.operands[0])
-        return element and Constant(
-            f"lax.broadcast({element.text}, {inst.shape.dims})", element.literal, inst.shape.dims
-        )
+        return element and Inline(f"lax.broadcast({element.text}, {inst.shape.dims})", element.literal, inst.shape.dims)
     if inst.opcode != "constant" or inst.shape.dims or not inst.shape.is_array or not is_plain_nan(inst.literal):
         return None
-    return Constant(scalar_text(inst.literal), literal_text(inst.literal))
+    return Inline(scalar_text(inst.literal), literal_text(inst.literal))
 
 
-def _no_number(_inst: Instruction) -> Constant | None:
+def _no_number(_inst: Instruction) -> Inline | None:
     return None
 
 
@@ -136,7 +134,7 @@ def flow_of(
     computation: Computation,
     *,
     inline: bool = True,
-    numbers: Callable[[Instruction], Constant | None] = _no_number,
+    numbers: Callable[[Instruction], Inline | None] = _no_number,
     on_host: Mapping[Instruction, Container[int]] = MappingProxyType({}),
 ) -> Flow:
     """Resolve a computation.  Without `inline` every constant is a line, and moves to another memory are none.
@@ -154,13 +152,13 @@ def flow_of(
     (['negate'], ['param_0', 'negate'])
     """
     trees: dict[Instruction, Tree] = {}
-    lines: list[Line] = []
+    lines: list[CodeLine] = []
     for inst in _in_order(computation):
         tree, number = _without_line(inst, trees, inline), numbers(inst)
         if number is not None:
             tree = number
         if tree is None:
-            lines.append(Line(inst, tuple(trees[o] for o in inst.operands)))
+            lines.append(CodeLine(inst, tuple(trees[o] for o in inst.operands)))
             tree = tree_of(inst)
         elif inst.opcode == "tuple":
             tree = _with_rooms(inst, tree, on_host)
@@ -176,17 +174,17 @@ def _with_rooms(inst: Instruction, tree: Tree, on_host: Mapping[Instruction, Con
         return tree
     there = [any(first in places for places in filled) for first in inst.shape.first_leaves]
     pairs = zip(tree, there, strict=False)
-    return tuple(_room(leaf) if is_there and isinstance(leaf, Constant) else leaf for leaf, is_there in pairs)
+    return tuple(_room(leaf) if is_there and isinstance(leaf, Inline) else leaf for leaf, is_there in pairs)
 
 
-def _room(constant: Constant) -> Constant:
+def _room(constant: Inline) -> Inline:
     return replace(constant, text=f"jax.device_put({constant.text}, jax.memory.Space.Host)", literal="")
 
 
-def _needed(lines: Sequence[Line], result: Tree) -> list[Line]:
+def _needed(lines: Sequence[CodeLine], result: Tree) -> list[CodeLine]:
     """Without what only numbers were computed from, which say themselves now."""
     used = set(leaves(result))
-    kept: list[Line] = []
+    kept: list[CodeLine] = []
     for line in reversed(lines):
         if line.inst.opcode in OF_NUMBERS and Var(line.inst) not in used:
             continue

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from hlosharding.errors import ExecutionError
-from hlosharding.executor.emit import EMITTERS, Op, raw
+from hlosharding.executor.emit import EMITTERS, EmittedOp, raw
 from hlosharding.executor.lax_windows import COMBINERS, combiner, reducer_text
-from hlosharding.executor.text import scalar_text
+from hlosharding.executor.text import one_or_tuple, scalar_text
 from hlosharding.ir import Instruction, neutral_element
 from hlosharding.spmd import Devices, Groups, device_groups, permute_pairs
 
@@ -24,11 +24,11 @@ def is_ordered(inst: Instruction) -> bool:
     return inst.opcode in _ORDERED
 
 
-def _groups(op: Op) -> Groups:
+def _groups(op: EmittedOp) -> Groups:
     return device_groups(op.inst, Devices(op.program.num_devices))
 
 
-def _axes_and_groups(op: Op) -> tuple[str, str]:
+def _axes_and_groups(op: EmittedOp) -> tuple[str, str]:
     """The axis names, and the `axis_index_groups` argument where they do not suffice."""
     axes = op.program.axes
     groups = _groups(op)
@@ -51,13 +51,13 @@ def _reduces_by(inst: Instruction) -> str | None:
     return REDUCERS.get(name or "")
 
 
-def _is_alone(op: Op) -> bool:
+def _is_alone(op: EmittedOp) -> bool:
     return all(len(g) == 1 for g in _groups(op))
 
 
 @EMITTERS.register("all-reduce")
-def _all_reduce(op: Op) -> str:
-    operand = op.args[0] if len(op.args) == 1 else f"({op.arg_list})"
+def _all_reduce(op: EmittedOp) -> str:
+    operand = one_or_tuple(op.args)
     if _is_alone(op):
         return operand
     function = _reduces_by(op.inst)
@@ -69,20 +69,20 @@ def _all_reduce(op: Op) -> str:
     if _has_own_collective(op):
         return raw(op)
     texts = [_reduced_by_exchange(op, text, axes, groups) for text in op.args]
-    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
+    return one_or_tuple(texts)
 
 
-def _has_own_collective(op: Op) -> bool:
+def _has_own_collective(op: EmittedOp) -> bool:
     """Does XLA know the reducer?  On integers it has no bitwise ones, and none at all that it does not recognise."""
     name = combiner(op.inst.called[0])
     if name is None:
-        where = f"%{op.inst.name} {op.inst.location}".strip()
+        where = op.inst.where
         raise ExecutionError(f"{op.inst.opcode} with a reducer that is no single operation", where=where)
     # Complex numbers are ordered in lax, not in XLA's collectives.
     return name == "multiply" or (name in ("maximum", "minimum") and not op.inst.operands[0].shape.is_complex)
 
 
-def _local_reduce(op: Op, text: str, dim: int) -> str:
+def _local_reduce(op: EmittedOp, text: str, dim: int) -> str:
     name, shape = combiner(op.inst.called[0]) or "", op.inst.operands[0].shape
     # lax adds no truth values; XLA takes their sum as "or".
     name = "or" if name == "add" and shape.element_type == "pred" else name
@@ -92,7 +92,7 @@ def _local_reduce(op: Op, text: str, dim: int) -> str:
     return f"lax.reduce({text}, {scalar_text(neutral)}, {reducer}, ({dim},))"
 
 
-def _reduced_by_exchange(op: Op, text: str, axes: str, groups: str) -> str:
+def _reduced_by_exchange(op: EmittedOp, text: str, axes: str, groups: str) -> str:
     """Exchange pieces, reduce one's own, gather them: the bytes of an all-reduce."""
     shape = op.inst.operands[0].shape
     ways = len(_groups(op)[0])
@@ -104,8 +104,8 @@ def _reduced_by_exchange(op: Op, text: str, axes: str, groups: str) -> str:
 
 
 @EMITTERS.register("all-gather")
-def _all_gather(op: Op) -> str:
-    operand = op.args[0] if len(op.args) == 1 else f"({op.arg_list})"
+def _all_gather(op: EmittedOp) -> str:
+    operand = one_or_tuple(op.args)
     if _is_alone(op):
         return operand
     axes, groups = _axes_and_groups(op)
@@ -113,8 +113,8 @@ def _all_gather(op: Op) -> str:
 
 
 @EMITTERS.register("reduce-scatter")
-def _reduce_scatter(op: Op) -> str:
-    operand = op.args[0] if len(op.args) == 1 else f"({op.arg_list})"
+def _reduce_scatter(op: EmittedOp) -> str:
+    operand = one_or_tuple(op.args)
     if _is_alone(op):
         return operand
     axes, groups = _axes_and_groups(op)
@@ -125,7 +125,7 @@ def _reduce_scatter(op: Op) -> str:
     return f"lax.psum_scatter({operand}, {axes}, scatter_dimension={op.inst.dimensions[0]}, tiled=True{groups})"
 
 
-def _scattered_by_exchange(op: Op, axes: str, groups: str) -> str:
+def _scattered_by_exchange(op: EmittedOp, axes: str, groups: str) -> str:
     """Exchange the pieces, then reduce one's own."""
     dim, texts = op.inst.dimensions[0], []
     ways = len(_groups(op)[0])
@@ -134,11 +134,11 @@ def _scattered_by_exchange(op: Op, axes: str, groups: str) -> str:
         split = (*dims[:dim], ways, dims[dim] // ways, *dims[dim + 1 :])
         pieces = f"lax.reshape(lax.all_to_all({text}, {axes}, {dim}, {dim}, tiled=True{groups}), {split})"
         texts.append(_local_reduce(op, pieces, dim))
-    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
+    return one_or_tuple(texts)
 
 
 @EMITTERS.register("all-to-all")
-def _all_to_all(op: Op) -> str:
+def _all_to_all(op: EmittedOp) -> str:
     if _is_alone(op):
         return op.args[0] if not op.inst.shape.is_tuple else f"({op.arg_list},)"
     axes, groups = _axes_and_groups(op)
@@ -152,9 +152,9 @@ def _all_to_all(op: Op) -> str:
 
 
 @EMITTERS.register("collective-permute")
-def _collective_permute(op: Op) -> str:
+def _collective_permute(op: EmittedOp) -> str:
     if len(op.args) > 1 and not op.inst.shape.is_tuple:
-        raise ExecutionError("a collective-permute into a given buffer", where=f"%{op.inst.name} {op.inst.location}")
+        raise ExecutionError("a collective-permute into a given buffer", where=op.inst.where)
     pairs = permute_pairs(op.inst, Devices(op.program.num_devices))
     axes = op.program.axes
     along = axes.permute_parts(pairs)
@@ -168,11 +168,11 @@ def _collective_permute(op: Op) -> str:
             else tuple(map(tuple, axes.place[np.array(pairs, np.int64).reshape(-1, 2)].tolist()))
         )
     permuted = [f"lax.ppermute({a}, {names}, {op.program.groups(local)})" for a in op.args]
-    return permuted[0] if len(permuted) == 1 else f"({', '.join(permuted)})"
+    return one_or_tuple(permuted)
 
 
 @EMITTERS.register("collective-broadcast")
-def _collective_broadcast(op: Op) -> str:
+def _collective_broadcast(op: EmittedOp) -> str:
     if _is_alone(op):
         return op.args[0]
     # Gather and take the first: pbroadcast does not run on CPU.
@@ -181,13 +181,13 @@ def _collective_broadcast(op: Op) -> str:
 
 
 @EMITTERS.register("ragged-all-to-all")
-def _ragged_all_to_all(op: Op) -> str:
+def _ragged_all_to_all(op: EmittedOp) -> str:
     axes, groups = _axes_and_groups(op)
     return f"lax.ragged_all_to_all({op.arg_list}, axis_name={axes}{groups})"
 
 
 @EMITTERS.register("partition-id")
-def _partition_id(op: Op) -> str:
+def _partition_id(op: EmittedOp) -> str:
     axes = op.program.axes
     names = axes.text(tuple(range(len(axes.names))))
     place = f"lax.convert_element_type(lax.axis_index({names}), np.uint32)"
@@ -197,5 +197,5 @@ def _partition_id(op: Op) -> str:
 
 
 @EMITTERS.register("replica-id")
-def _replica_id(op: Op) -> str:
+def _replica_id(op: EmittedOp) -> str:
     return "np.uint32(0)"

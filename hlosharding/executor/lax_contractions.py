@@ -5,7 +5,7 @@ Floor: executor.
 
 from __future__ import annotations
 
-from hlosharding.executor.emit import EMITTERS, Op, raw
+from hlosharding.executor.emit import EMITTERS, EmittedOp, raw
 from hlosharding.executor.text import dtype_text, tuple_text
 from hlosharding.ir import DotDims, Instruction
 
@@ -39,7 +39,7 @@ def _dims_text(dims: DotDims) -> str:
 
 
 @EMITTERS.register("dot")
-def _dot(op: Op) -> str:
+def _dot(op: EmittedOp) -> str:
     inst = op.inst
     if _has_other_precision(inst):
         return raw(op)
@@ -50,14 +50,14 @@ def _dot(op: Op) -> str:
 
 
 @EMITTERS.register("ragged-dot")
-def _ragged_dot(op: Op) -> str:
+def _ragged_dot(op: EmittedOp) -> str:
     dims, ragged, group = op.inst.ragged_dims
     numbers = f"lax.RaggedDotDimensionNumbers({_dims_text(dims)}, {tuple_text(ragged)}, {tuple_text(group)})"
     return f"lax.ragged_dot_general({op.arg_list}, {numbers}{_precision(op.inst)}{_result_type(op.inst)})"
 
 
 @EMITTERS.register("convolution")
-def _convolution(op: Op) -> str:
+def _convolution(op: EmittedOp) -> str:
     inst, (lhs, rhs) = op.inst, op.args
     window, dims = inst.window, inst.conv_dims
     if _has_other_precision(inst):
@@ -84,11 +84,11 @@ def _convolution(op: Op) -> str:
 
 
 @EMITTERS.register("fft")
-def _fft(op: Op) -> str:
+def _fft(op: EmittedOp) -> str:
     return f'lax.fft({op.args[0]}, "{op.inst.fft_type}", {tuple_text(op.inst.fft_length)})'
 
 
 @EMITTERS.register("triangular-solve", "cholesky", "batch-norm-training", "batch-norm-inference", "batch-norm-grad")
-def _own_stablehlo(op: Op) -> str:
+def _own_stablehlo(op: EmittedOp) -> str:
     # lax has solvers of its own for the first two, which leave other values in the unused triangle.
     return raw(op)

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 from hlosharding.executor.attention_calls import attention_text, is_attention
 from hlosharding.executor.callbacks import callback_text, is_callback
-from hlosharding.executor.emit import EMITTERS, Op, raw
+from hlosharding.executor.emit import EMITTERS, EmittedOp, raw
 from hlosharding.ir import memory_of, while_parts
 
 
 @EMITTERS.register("call", "fusion")
-def _call(op: Op) -> str:
+def _call(op: EmittedOp) -> str:
     return f"{op.program.function(op.inst.called[0])}({op.arg_list})"
 
 
 @EMITTERS.register("while")
-def _while(op: Op) -> str:
+def _while(op: EmittedOp) -> str:
     body, condition = map(op.program.function, while_parts(op.inst))
     return f"lax.while_loop({condition}, {body}, {op.args[0]})"
 
 
 @EMITTERS.register("conditional")
-def _conditional(op: Op) -> str:
+def _conditional(op: EmittedOp) -> str:
     inst = op.inst
     names = [op.program.function(c) for c in inst.called]
     operands = ", ".join(op.args[1:])
@@ -41,7 +41,7 @@ def _conditional(op: Op) -> str:
 
 
 @EMITTERS.register("custom-call", "scan")
-def _custom_call(op: Op) -> str:
+def _custom_call(op: EmittedOp) -> str:
     memory = memory_of(op.inst)
     if memory is not None:
         # Where the backend has but one memory JAX makes nothing of it.

@@ -5,7 +5,7 @@ Floor: executor.  Each lax function named here lowers to the HLO op of the same 
 
 from __future__ import annotations
 
-from hlosharding.executor.emit import EMITTERS, Op, raw
+from hlosharding.executor.emit import EMITTERS, EmittedOp, raw
 from hlosharding.executor.text import dtype_text
 from hlosharding.ir import Shape
 
@@ -41,7 +41,7 @@ _RAW_TYPES = {
 _COMPARE = {"EQ": "eq", "NE": "ne", "GE": "ge", "GT": "gt", "LE": "le", "LT": "lt"}
 
 
-def _simple(op: Op) -> str:
+def _simple(op: EmittedOp) -> str:
     if op.inst.operands[0].shape.element_type in _RAW_TYPES.get(op.inst.opcode, ()):
         return raw(op)
     return f"lax.{SIMPLE[op.inst.opcode]}({op.arg_list})"
@@ -52,19 +52,19 @@ for _opcode in SIMPLE:
 
 
 @EMITTERS.register("convert")
-def _convert(op: Op) -> str:
+def _convert(op: EmittedOp) -> str:
     if op.inst.operands[0].shape.is_complex and not op.inst.shape.is_complex:
         return raw(op)
     return f"lax.convert_element_type({op.args[0]}, {dtype_text(op.inst.shape)})"
 
 
 @EMITTERS.register("bitcast-convert")
-def _bitcast_convert(op: Op) -> str:
+def _bitcast_convert(op: EmittedOp) -> str:
     return f"lax.bitcast_convert_type({op.args[0]}, {dtype_text(op.inst.shape)})"
 
 
 @EMITTERS.register("compare")
-def _compare(op: Op) -> str:
+def _compare(op: EmittedOp) -> str:
     shape = op.inst.operands[0].shape
     proto = op.inst.proto
     # jaxlib 0.12 writes the order into a field of its own.
@@ -75,14 +75,14 @@ def _compare(op: Op) -> str:
 
 
 @EMITTERS.register("power")
-def _power(op: Op) -> str:
+def _power(op: EmittedOp) -> str:
     shape = op.inst.shape
     # lax.pow takes an integer exponent for its own square-and-multiply.
     return f"lax.pow({op.arg_list})" if shape.is_floating or shape.is_complex else raw(op)
 
 
 @EMITTERS.register("real", "imag")
-def _part(op: Op) -> str:
+def _part(op: EmittedOp) -> str:
     if op.inst.operands[0].shape.is_complex:
         return f"lax.{op.inst.opcode}({op.args[0]})"
     if op.inst.opcode == "real":
@@ -91,23 +91,23 @@ def _part(op: Op) -> str:
 
 
 @EMITTERS.register("round-nearest-afz")
-def _round_away(op: Op) -> str:
+def _round_away(op: EmittedOp) -> str:
     return f"lax.round({op.args[0]}, lax.RoundingMethod.AWAY_FROM_ZERO)"
 
 
 @EMITTERS.register("round-nearest-even")
-def _round_even(op: Op) -> str:
+def _round_even(op: EmittedOp) -> str:
     return f"lax.round({op.args[0]}, lax.RoundingMethod.TO_NEAREST_EVEN)"
 
 
 @EMITTERS.register("reduce-precision")
-def _reduce_precision(op: Op) -> str:
+def _reduce_precision(op: EmittedOp) -> str:
     proto = op.inst.proto
     return f"lax.reduce_precision({op.args[0]}, {proto.exponent_bits}, {proto.mantissa_bits})"
 
 
 @EMITTERS.register("stochastic-convert")
-def _stochastic_convert(op: Op) -> str:
+def _stochastic_convert(op: EmittedOp) -> str:
     return raw(op)
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from hlosharding import xla_bridge
-from hlosharding.executor.emit import EMITTERS, Op, raw
+from hlosharding.executor.emit import EMITTERS, EmittedOp, raw
 from hlosharding.executor.lax_windows import combiner
-from hlosharding.executor.text import dtype_text, scalar_text, tuple_text
+from hlosharding.executor.text import dtype_text, one_or_tuple, scalar_text, tuple_text
 from hlosharding.ir import Computation, Instruction, Module, Sameness
 
 _SCATTERS = {"add": "scatter_add", "multiply": "scatter_mul", "maximum": "scatter_max", "minimum": "scatter_min"}
@@ -43,7 +43,7 @@ def _flags(inst: Instruction) -> str:
 
 
 @EMITTERS.register("gather")
-def _gather(op: Op) -> str:
+def _gather(op: EmittedOp) -> str:
     inst, dims = op.inst, op.inst.gather_dims
     if not inst.operands[0].shape.size:
         # Of nothing: lax refuses slices of size 0 that are collapsed.
@@ -51,14 +51,11 @@ def _gather(op: Op) -> str:
     if _looks_one_up(inst):
         return _one_slice(op)
     indices = _last_index_dim(op.args[1], inst.operands[1], dims.index_vector_dim)
-    numbers = [
-        tuple_text(dims.offset_dims), tuple_text(dims.collapsed_slice_dims), tuple_text(dims.start_index_map),
-    ]  # fmt: skip
+    numbers = [dims.offset_dims, dims.collapsed_slice_dims, dims.start_index_map]
     if dims.operand_batching_dims:
-        batching = _moved(dims.start_indices_batching_dims, dims.index_vector_dim)
-        numbers += [tuple_text(dims.operand_batching_dims), tuple_text(batching)]
+        numbers += [dims.operand_batching_dims, _moved(dims.start_indices_batching_dims, dims.index_vector_dim)]
     return (
-        f"lax.gather({op.args[0]}, {indices}, lax.GatherDimensionNumbers({', '.join(numbers)}),"
+        f"lax.gather({op.args[0]}, {indices}, lax.GatherDimensionNumbers({', '.join(map(tuple_text, numbers))}),"
         f" {tuple_text(inst.gather_slice_sizes)}, mode=CLAMPED{_flags(inst)})"
     )
 
@@ -69,7 +66,7 @@ def _looks_one_up(inst: Instruction) -> bool:
     return 1 < len(coordinates) == indices.size and indices.element_type in ("s32", "s64")
 
 
-def _one_slice(op: Op) -> str:
+def _one_slice(op: EmittedOp) -> str:
     inst, places = op.inst, op.inst.gather_dims.start_index_map
     zero = scalar_text(np.zeros((), inst.operands[1].shape.dtype))
     starts = [f"i[{places.index(d)}]" if d in places else zero for d in range(len(inst.operands[0].shape.dims))]
@@ -80,23 +77,17 @@ def _one_slice(op: Op) -> str:
 
 
 @EMITTERS.register("scatter")
-def _scatter(op: Op) -> str:
+def _scatter(op: EmittedOp) -> str:
     inst, dims = op.inst, op.inst.scatter_dims
     function = _scatter_function(inst)
     if function is None:
         return raw(op)
     indices = _last_index_dim(op.args[1], inst.operands[1], dims.index_vector_dim)
-    numbers = [
-        tuple_text(dims.update_window_dims), tuple_text(dims.inserted_window_dims),
-        tuple_text(dims.scatter_dims_to_operand_dims),
-    ]  # fmt: skip
+    numbers = [dims.update_window_dims, dims.inserted_window_dims, dims.scatter_dims_to_operand_dims]
     if dims.input_batching_dims:
-        batching = _moved(dims.scatter_indices_batching_dims, dims.index_vector_dim)
-        numbers += [tuple_text(dims.input_batching_dims), tuple_text(batching)]
-    return (
-        f"lax.{function}({op.args[0]}, {indices}, {op.args[2]}, lax.ScatterDimensionNumbers({', '.join(numbers)}),"
-        f" mode=DROPPED{_flags(inst)})"
-    )
+        numbers += [dims.input_batching_dims, _moved(dims.scatter_indices_batching_dims, dims.index_vector_dim)]
+    numbers_text = f"lax.ScatterDimensionNumbers({', '.join(map(tuple_text, numbers))})"
+    return f"lax.{function}({op.args[0]}, {indices}, {op.args[2]}, {numbers_text}, mode=DROPPED{_flags(inst)})"
 
 
 def _scatter_function(inst: Instruction) -> str | None:
@@ -111,7 +102,7 @@ def _scatter_function(inst: Instruction) -> str | None:
     return _SCATTERS.get(name)
 
 
-def _starts(op: Op, first: int, sizes: tuple[int, ...]) -> str:
+def _starts(op: EmittedOp, first: int, sizes: tuple[int, ...]) -> str:
     """The start indices; constant ones are clamped here, as lax refuses those that are out of bounds."""
     dims = op.inst.operands[0].shape.dims
     texts = list(op.args[first:])
@@ -123,7 +114,7 @@ def _starts(op: Op, first: int, sizes: tuple[int, ...]) -> str:
 
 
 @EMITTERS.register("dynamic-slice")
-def _dynamic_slice(op: Op) -> str:
+def _dynamic_slice(op: EmittedOp) -> str:
     sizes = op.inst.dynamic_slice_sizes
     return (
         f"lax.dynamic_slice({op.args[0]}, [{_starts(op, 1, sizes)}], {tuple_text(sizes)}, allow_negative_indices=False)"
@@ -131,18 +122,18 @@ def _dynamic_slice(op: Op) -> str:
 
 
 @EMITTERS.register("dynamic-update-slice")
-def _dynamic_update_slice(op: Op) -> str:
+def _dynamic_update_slice(op: EmittedOp) -> str:
     starts = _starts(op, 2, op.inst.operands[1].shape.dims)
     return f"lax.dynamic_update_slice({op.args[0]}, {op.args[1]}, [{starts}], allow_negative_indices=False)"
 
 
 @EMITTERS.register("sort")
-def _sort(op: Op) -> str:
+def _sort(op: EmittedOp) -> str:
     inst = op.inst
     keys = _lax_sort_keys(inst)
     if keys is None:
         return raw(op)
-    operands = op.args[0] if len(op.args) == 1 else f"({op.arg_list})"
+    operands = one_or_tuple(op.args)
     stable = bool(inst.proto.is_stable)
     return f"lax.sort({operands}, {inst.dimensions[0]}, is_stable={stable}, num_keys={keys})"
 
@@ -178,7 +169,7 @@ def _lax_comparator(dtypes: tuple[str, ...], keys: int) -> Computation | None:
 
 
 @EMITTERS.register("topk")
-def _topk(op: Op) -> str:
+def _topk(op: EmittedOp) -> str:
     proto, shape = op.inst.proto, op.inst.operands[0].shape
     if proto.largest:
         return f"lax.top_k({op.args[0]}, {proto.k})"

@@ -5,12 +5,12 @@ Floor: executor.
 
 from __future__ import annotations
 
-from hlosharding.executor.emit import EMITTERS, REFUSED, Op, raw
+from hlosharding.executor.emit import EMITTERS, REFUSED, EmittedOp, raw
 from hlosharding.executor.text import dtype_text, tuple_text
 
 
 @EMITTERS.register("constant")
-def _constant(op: Op) -> str:
+def _constant(op: EmittedOp) -> str:
     shape = op.inst.shape
     if not shape.is_array:
         return "()"
@@ -20,7 +20,7 @@ def _constant(op: Op) -> str:
 
 
 @EMITTERS.register("broadcast")
-def _broadcast(op: Op) -> str:
+def _broadcast(op: EmittedOp) -> str:
     dims = op.inst.dimensions
     if not dims:
         return f"lax.broadcast({op.args[0]}, {tuple_text(op.inst.shape.dims)})"
@@ -28,24 +28,24 @@ def _broadcast(op: Op) -> str:
 
 
 @EMITTERS.register("reshape", "bitcast")
-def _reshape(op: Op) -> str:
+def _reshape(op: EmittedOp) -> str:
     if op.inst.shape.element_type != op.inst.operands[0].shape.element_type:
         return f"lax.bitcast_convert_type({op.args[0]}, {dtype_text(op.inst.shape)})"
     return f"lax.reshape({op.args[0]}, {tuple_text(op.inst.shape.dims)})"
 
 
 @EMITTERS.register("transpose")
-def _transpose(op: Op) -> str:
+def _transpose(op: EmittedOp) -> str:
     return f"lax.transpose({op.args[0]}, {tuple_text(op.inst.dimensions)})"
 
 
 @EMITTERS.register("concatenate")
-def _concatenate(op: Op) -> str:
+def _concatenate(op: EmittedOp) -> str:
     return f"lax.concatenate([{op.arg_list}], {op.inst.dimensions[0]})"
 
 
 @EMITTERS.register("slice")
-def _slice(op: Op) -> str:
+def _slice(op: EmittedOp) -> str:
     dims = op.inst.slice_dims
     starts, limits = tuple_text([d.start for d in dims]), tuple_text([d.limit for d in dims])
     strides = "" if all(d.stride == 1 for d in dims) else f", {tuple_text([d.stride for d in dims])}"
@@ -53,39 +53,39 @@ def _slice(op: Op) -> str:
 
 
 @EMITTERS.register("pad")
-def _pad(op: Op) -> str:
+def _pad(op: EmittedOp) -> str:
     return f"lax.pad({op.arg_list}, {tuple_text([(d.low, d.high, d.interior) for d in op.inst.padding])})"
 
 
 @EMITTERS.register("reverse")
-def _reverse(op: Op) -> str:
+def _reverse(op: EmittedOp) -> str:
     return f"lax.rev({op.args[0]}, {tuple_text(op.inst.dimensions)})"
 
 
 @EMITTERS.register("iota")
-def _iota(op: Op) -> str:
+def _iota(op: EmittedOp) -> str:
     shape = op.inst.shape
     return f"lax.broadcasted_iota({dtype_text(shape)}, {tuple_text(shape.dims)}, {op.inst.iota_dimension})"
 
 
 @EMITTERS.register("opt-barrier")
-def _barrier(op: Op) -> str:
+def _barrier(op: EmittedOp) -> str:
     return f"lax.optimization_barrier({op.args[0]})"
 
 
 @EMITTERS.register("get-dimension-size")
-def _get_dimension_size(op: Op) -> str:
+def _get_dimension_size(op: EmittedOp) -> str:
     return f"np.int32({op.inst.operands[0].shape.dims[op.inst.dimensions[0]]})"
 
 
 @EMITTERS.register("after-all")
-def _after_all(op: Op) -> str:
+def _after_all(op: EmittedOp) -> str:
     # Order between side effects: the ops that make them are refused, so that a token carries nothing.
     return "()"
 
 
 @EMITTERS.register("rng-bit-generator")
-def _rng_bit_generator(op: Op) -> str:
+def _rng_bit_generator(op: EmittedOp) -> str:
     state, bits = op.inst.shape.tuple_shapes
     # The state's forms that lax takes; XLA knows some more.
     if (state.element_type, state.dims) not in (
@@ -101,7 +101,7 @@ NAMES = {0: "RNG_DEFAULT", 1: "RNG_THREE_FRY", 2: "RNG_PHILOX"}
 
 
 @EMITTERS.register("rng")
-def _rng(op: Op) -> str:
+def _rng(op: EmittedOp) -> str:
     if op.inst.proto.distribution == 1 and op.inst.shape.element_type in ("f32", "f64"):
         return f"lax.rng_uniform({op.arg_list}, {tuple_text(op.inst.shape.dims)})"
     return raw(op)

@@ -5,7 +5,7 @@ Floor: executor.  A reducer that is one op of its two parameters goes by name, a
 
 from __future__ import annotations
 
-from hlosharding.executor.emit import EMITTERS, Op, raw
+from hlosharding.executor.emit import EMITTERS, EmittedOp, raw
 from hlosharding.executor.text import tuple_text
 from hlosharding.ir import Computation, Instruction, neutral_element, reducer_kind
 
@@ -29,7 +29,7 @@ def is_by_real_part(computation: Computation) -> bool:
     return computation.root.shape.is_complex and combiner(computation) in ("maximum", "minimum")
 
 
-def reducer_text(op: Op) -> str:
+def reducer_text(op: EmittedOp) -> str:
     """The reducer of one value as lax takes it: by name, or as a function of the program."""
     computation = op.inst.called[0]
     name = combiner(computation)
@@ -47,7 +47,7 @@ def starts_at_identity(opcode: str, init: Instruction) -> bool:
 
 
 @EMITTERS.register("reduce")
-def _reduce(op: Op) -> str:
+def _reduce(op: EmittedOp) -> str:
     inst, count = op.inst, len(op.args) // 2
     name = combiner(inst.called[0])
     dims = tuple_text(inst.dimensions)
@@ -65,13 +65,13 @@ def _reduce(op: Op) -> str:
     return f"lax.reduce({op.arg_list}, {reducer_text(op)}, {dims})"
 
 
-def paired(op: Op) -> str:
+def paired(op: EmittedOp) -> str:
     """A reducer of several values in the form lax calls it: two tuples in, a tuple out."""
     return f"lambda a, b: {op.program.function(op.inst.called[0])}(*a, *b)"
 
 
 @EMITTERS.register("reduce-window")
-def _reduce_window(op: Op) -> str:
+def _reduce_window(op: EmittedOp) -> str:
     count, window = len(op.args) // 2, op.inst.window
     if any(w.window_reversal for w in window):
         return raw(op)
@@ -92,5 +92,5 @@ def _reduce_window(op: Op) -> str:
 
 
 @EMITTERS.register("select-and-scatter", "map")
-def _own_stablehlo(op: Op) -> str:
+def _own_stablehlo(op: EmittedOp) -> str:
     return raw(op)

@@ -15,9 +15,9 @@ from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.axis_choice import Needs, choose_axes
 from hlosharding.executor.boundary import BoundaryArray, split
-from hlosharding.executor.moving import LaidOut, laid_out, moved
+from hlosharding.executor.moving import LaidOut, laid_out, move_tiles
 from hlosharding.executor.processes import check_same, is_own, is_shared
-from hlosharding.executor.sharded_array import ShardedArray, as_tile, by_device, is_seen_whole, restacked
+from hlosharding.executor.sharded_array import ShardedArray, as_tile, by_device, is_seen_whole, restack_tiles
 from hlosharding.ir import Shape
 from hlosharding.sharding import HloSharding
 
@@ -48,7 +48,7 @@ def tiles_on(array: Any, sharding: HloSharding, devices: Sequence[Any], what: st
     """The local arrays of a global one, by device, those of this process: tile i on `devices[i]`."""
     found = _movable(array, devices)
     if found is not None:
-        return moved(found, sharding, devices)
+        return move_tiles(found, sharding, devices)
     return _cut(on_host(array, what, devices), sharding, devices)
 
 
@@ -78,7 +78,7 @@ def put(array: Any, jax_sharding: Any, what: str) -> Any:
     if found is None:
         host = on_host(array, what, devices)
         return jax.make_array_from_callback(host.shape, jax_sharding, lambda index: host[index], dtype=host.dtype)
-    tiles = moved(found, HloSharding.from_jax(jax_sharding, found.shape.rank), devices)
+    tiles = move_tiles(found, HloSharding.from_jax(jax_sharding, found.shape.rank), devices)
     return xla_bridge.array_of(found.shape.dims, array.dtype, jax_sharding, _in_memory(tiles, jax_sharding.memory_kind))
 
 
@@ -120,7 +120,7 @@ def _devices_of(array: ShardedArray) -> tuple[Any, ...]:
 
 def _stacked(tiles: Mapping[Any, Any], shape: Shape, sharding: HloSharding, devices: Sequence[Any]) -> ShardedArray:
     tile = shape.with_dims(tuple(sharding.tile_shape(shape.dims)))
-    return ShardedArray(restacked(tiles, devices, tile), sharding, shape.dims)
+    return ShardedArray(restack_tiles(tiles, devices, tile), sharding, shape.dims)
 
 
 def lay_out(array: Any, sharding: HloSharding, devices: Sequence[Any]) -> Any:

@@ -15,7 +15,7 @@ from hlosharding.cost import machines
 from hlosharding.errors import ShardingError
 from hlosharding.executor.boundary import BoundaryArray
 from hlosharding.executor.device_program import DeviceProgram, load_source
-from hlosharding.executor.sharded_array import ShardedArray, as_tile, by_device, restacked
+from hlosharding.executor.sharded_array import ShardedArray, as_tile, by_device, restack_tiles
 from hlosharding.executor.source import write_source
 from hlosharding.ir import Builder, Module, Shape
 from hlosharding.partitioner import Decisions, Prices, ShardingTable, partition_module
@@ -50,7 +50,7 @@ def laid_out(array: Any) -> LaidOut | None:
     return LaidOut(Shape.from_dtype(array.dtype, array.shape), sharding, tuple(mesh.devices.flat), by_device(array))
 
 
-def moved(array: LaidOut, target: HloSharding, devices: Sequence[Any]) -> dict[Any, Any]:
+def move_tiles(array: LaidOut, target: HloSharding, devices: Sequence[Any]) -> dict[Any, Any]:
     """The tiles of `target` by device, those of this process: tile i on `devices[i]`, among which the array lies.
 
     All processes that have some of the devices call it, as they call any program.
@@ -60,7 +60,7 @@ def moved(array: LaidOut, target: HloSharding, devices: Sequence[Any]) -> dict[A
     layout, sharding = program.boundary.inputs[0], program.input_shardings[0]
     if layout.is_stacked:
         tile = array.shape.with_dims(layout.tile)
-        given = restacked(array.tiles, list(program.mesh.devices.flat), tile, sharding)
+        given = restack_tiles(array.tiles, list(program.mesh.devices.flat), tile, sharding)
     else:
         given = xla_bridge.array_of(array.shape.dims, array.shape.dtype, sharding, array.tiles)
     with program.own_settings():

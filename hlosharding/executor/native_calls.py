@@ -19,7 +19,7 @@ _COMPLEX = {"s": "c64", "d": "c128", "c": "c64", "z": "c128"}
 _INTEGER = "s32"
 
 
-class _Signature(NamedTuple):
+class _CallShapes(NamedTuple):
     """Operands and results by their dims behind the batch's, a letter each, and where they are of another type that:
     `r:` real, `c:` complex, `i:` integer."""
 
@@ -31,24 +31,24 @@ class _Signature(NamedTuple):
 
 
 _SVD = (
-    _Signature("mn -> mn r:k mm nn i:", attributes={"mode": ord("A")}),
-    _Signature("mn -> mn r:k mk kn i:", attributes={"mode": ord("S")}),
-    _Signature("mn -> mn r:k mm nn i:", attributes={"mode": ord("N")}),
-    _Signature("mn -> mn r:k mk kn i:", attributes={"mode": ord("N")}),
+    _CallShapes("mn -> mn r:k mm nn i:", attributes={"mode": ord("A")}),
+    _CallShapes("mn -> mn r:k mk kn i:", attributes={"mode": ord("S")}),
+    _CallShapes("mn -> mn r:k mm nn i:", attributes={"mode": ord("N")}),
+    _CallShapes("mn -> mn r:k mk kn i:", attributes={"mode": ord("N")}),
 )
 _SORT = {"sort": ord("N")}  # by a function, else, that no file can bring
-_EIGENVECTORS = (_Signature("nn -> nn r:n i:"),)
-_PRODUCT = (_Signature("mn p -> mn", (("n", "m"), ("p", "n"))),)
+_EIGENVECTORS = (_CallShapes("nn -> nn r:n i:"),)
+_PRODUCT = (_CallShapes("mn p -> mn", (("n", "m"), ("p", "n"))),)
 _MULTIPLY = (
-    _Signature("mk p mn -> mn", (("p", "k"), ("p", "m")), {"left": True}),
-    _Signature("nk p mn -> mn", (("p", "k"), ("p", "n")), {"left": False}),
+    _CallShapes("mk p mn -> mn", (("p", "k"), ("p", "m")), {"left": True}),
+    _CallShapes("nk p mn -> mn", (("p", "k"), ("p", "n")), {"left": False}),
 )
-_TRIDIAGONAL = (_Signature("nn -> nn r:n r:l l i:"),)
-_KERNELS: dict[str, tuple[_Signature, ...]] = {
-    "potrf": (_Signature("nn -> nn i:"),),
-    "getrf": (_Signature("mn -> mn i:k i:"),),
-    "geqrf": (_Signature("mn -> mn k"),),
-    "geqp3": (_Signature("mn i:n -> mn i:n k"),),
+_TRIDIAGONAL = (_CallShapes("nn -> nn r:n r:l l i:"),)
+_KERNELS: dict[str, tuple[_CallShapes, ...]] = {
+    "potrf": (_CallShapes("nn -> nn i:"),),
+    "getrf": (_CallShapes("mn -> mn i:k i:"),),
+    "geqrf": (_CallShapes("mn -> mn k"),),
+    "geqp3": (_CallShapes("mn i:n -> mn i:n k"),),
     "orgqr": _PRODUCT,
     "ungqr": _PRODUCT,
     "ormqr": _MULTIPLY,
@@ -57,20 +57,20 @@ _KERNELS: dict[str, tuple[_Signature, ...]] = {
     "gesvd": _SVD,
     "syevd": _EIGENVECTORS,
     "heevd": _EIGENVECTORS,
-    "geev": (_Signature("nn -> n n c:nn c:nn i:"),),
-    "gees": (_Signature("nn -> nn nn n n i: i:", attributes=_SORT),),
-    "gehrd": (_Signature("nn -> nn l i:"),),
+    "geev": (_CallShapes("nn -> n n c:nn c:nn i:"),),
+    "gees": (_CallShapes("nn -> nn nn n n i: i:", attributes=_SORT),),
+    "gehrd": (_CallShapes("nn -> nn l i:"),),
     "sytrd": _TRIDIAGONAL,
     "hetrd": _TRIDIAGONAL,
-    "gtsv": (_Signature("n n n nq -> n n n nq i:"),),
+    "gtsv": (_CallShapes("n n n nq -> n n n nq i:"),),
     "trsm": (
-        _Signature("mm mn -> mn", attributes={"side": ord("L")}),
-        _Signature("nn mn -> mn", attributes={"side": ord("R")}),
+        _CallShapes("mm mn -> mn", attributes={"side": ord("L")}),
+        _CallShapes("nn mn -> mn", attributes={"side": ord("R")}),
     ),
 }
-_COMPLEX_KERNELS: dict[str, tuple[_Signature, ...]] = {
-    "geev": (_Signature("nn -> n nn nn i:"),),
-    "gees": (_Signature("nn -> nn nn n i: i:", attributes=_SORT),),
+_COMPLEX_KERNELS: dict[str, tuple[_CallShapes, ...]] = {
+    "geev": (_CallShapes("nn -> n nn nn i:"),),
+    "gees": (_CallShapes("nn -> nn nn n i: i:", attributes=_SORT),),
 }
 
 
@@ -99,12 +99,12 @@ _COMPUTE_NOTHING = targets.ANNOTATIONS | targets.PLACEMENTS | {targets.LAYOUT_CO
 _Types = Mapping[str, str]
 
 
-def _signatures(target: str) -> tuple[tuple[_Signature, ...], _Types]:
+def _signatures(target: str) -> tuple[tuple[_CallShapes, ...], _Types]:
     """How it may be called, and the element types that the signatures' letters mean."""
     if target == targets.TOP_K:
-        return (_Signature("n -> p i:p", (("p", "n"),)),), {"": "f32", "i": _INTEGER}
+        return (_CallShapes("n -> p i:p", (("p", "n"),)),), {"": "f32", "i": _INTEGER}
     if target == "tridiagonal_solve_perturbed_ffi":
-        return (_Signature("n n n nq -> nq"),), {"": ""}
+        return (_CallShapes("n n n nq -> nq"),), {"": ""}
     found = _KERNEL.fullmatch(target)
     if found is None:
         return (), {}
@@ -114,7 +114,7 @@ def _signatures(target: str) -> tuple[tuple[_Signature, ...], _Types]:
     return (_COMPLEX_KERNELS if kind in "cz" else {}).get(name, _KERNELS.get(name, ())), types
 
 
-def _fits(signature: _Signature, opaque: str, operands: list[Shape], results: list[Shape], types: _Types) -> bool:
+def _fits(signature: _CallShapes, opaque: str, operands: list[Shape], results: list[Shape], types: _Types) -> bool:
     taken, made = (side.split() for side in signature.text.split("->"))
     if len(taken) != len(operands) or len(made) != len(results) or not _says(opaque, signature.attributes):
         return False

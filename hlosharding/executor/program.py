@@ -16,7 +16,7 @@ from hlosharding.executor.boundary import BoundaryArray, boundary_arrays
 from hlosharding.executor.device_program import load_source
 from hlosharding.executor.executable import Executable
 from hlosharding.executor.reference import run_reference
-from hlosharding.executor.source import Source, write_source
+from hlosharding.executor.source import ProgramSource, write_source
 from hlosharding.ir import Module, blaming
 
 NO_OPTIONS: Mapping[str, Any] = {}
@@ -63,7 +63,7 @@ class ShardMapProgram:
         return boundary_arrays(self.module, inputs, outputs)
 
     @cached_property
-    def written(self) -> Source:
+    def written(self) -> ProgramSource:
         """The generated source with what belongs to it."""
         inputs, outputs, causes = self._arguments
         with blaming(self.module):

@@ -20,7 +20,7 @@ def stablehlo_of(inst: Instruction) -> str:
     try:
         return _readable(xla_bridge.hlo_proto_to_stablehlo(op_module(inst).to_hlo_proto()))
     except LoadError as error:
-        where = f"%{inst.name} {inst.location}".strip()
+        where = inst.where
         raise ExecutionError(f"{inst.opcode} has no StableHLO form: {error.what}", where=where) from error
 
 

@@ -22,7 +22,7 @@ from hlosharding.executor.cpu_int2 import refuse_cpu_int2
 from hlosharding.executor.custom_calls import prepare_custom_calls
 from hlosharding.executor.emit import REFUSED
 from hlosharding.executor.extract import extract
-from hlosharding.executor.flow import Flow, Line, Tree, Var, flow_of, leaves
+from hlosharding.executor.flow import CodeLine, Flow, Tree, Var, flow_of, leaves
 from hlosharding.executor.reference_collectives import Values, run_collective
 from hlosharding.ir import COLLECTIVES, DEVICE_NUMBERS, Computation, Instruction, Module, while_parts
 
@@ -70,7 +70,7 @@ def run_local(module: Module, arguments: Values, num_devices: int | None = None)
     """
     prepare_custom_calls(module)
     refuse_cpu_int2(module)
-    return _Machine(module, num_devices or len(arguments)).computation(module.entry, arguments)
+    return _ReferenceRun(module, num_devices or len(arguments)).computation(module.entry, arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +80,19 @@ class _Stage:
     program: Any
     inputs: tuple[Var, ...]
     outputs: tuple[Var, ...]
-    special: tuple[Line, ...]
+    special: tuple[CodeLine, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _StagedComputation:
     flow: Flow
     stages: tuple[_Stage, ...]
 
 
-class _Machine:
+class _ReferenceRun:
     def __init__(self, module: Module, num_devices: int) -> None:
         self._count = num_devices
-        self._plans: dict[Computation, _Plan] = {}
+        self._plans: dict[Computation, _StagedComputation] = {}
         self._communicates: dict[Computation, bool] = {}
 
     def computation(self, computation: Computation, arguments: Values) -> Values:
@@ -125,10 +125,10 @@ class _Machine:
 
     # ---- planning
 
-    def _plan(self, computation: Computation) -> _Plan:
+    def _plan(self, computation: Computation) -> _StagedComputation:
         if computation not in self._plans:
             flow = flow_of(computation, inline=False)
-            self._plans[computation] = _Plan(flow, tuple(self._stages(flow)))
+            self._plans[computation] = _StagedComputation(flow, tuple(self._stages(flow)))
         return self._plans[computation]
 
     def _stages(self, flow: Flow) -> Iterable[_Stage]:
@@ -144,7 +144,7 @@ class _Machine:
             special = tuple(line for line in here if self._is_special(line.inst))
             yield _stage(local, special, last_use, level)
 
-    def _levels(self, lines: Sequence[Line]) -> dict[Instruction, int]:
+    def _levels(self, lines: Sequence[CodeLine]) -> dict[Instruction, int]:
         """How many interpreted ops, one after the other, come before each line."""
         levels: dict[Instruction, int] = {}
         for line in lines:
@@ -184,7 +184,7 @@ class _Machine:
         if inst.opcode in COLLECTIVES:
             return run_collective(inst, flat, self._count)
         reason = REFUSED.get(inst.opcode) or "it communicates inside a computation that runs per element"
-        raise ExecutionError(f"{inst.opcode} cannot run: {reason}", where=f"%{inst.name} {inst.location}".strip())
+        raise ExecutionError(f"{inst.opcode} cannot run: {reason}", where=inst.where)
 
     def _while(self, inst: Instruction, state: Values) -> Values:
         body, condition = while_parts(inst)
@@ -211,7 +211,9 @@ class _Machine:
         return int(index) if 0 <= int(index) <= last else last
 
 
-def _stage(local: Sequence[Line], special: tuple[Line, ...], last_use: Mapping[Var, float], level: int) -> _Stage:
+def _stage(
+    local: Sequence[CodeLine], special: tuple[CodeLine, ...], last_use: Mapping[Var, float], level: int
+) -> _Stage:
     made = {v for line in local for v in line.defines}
     inputs = tuple(dict.fromkeys(_var(u) for line in local for u in line.uses if u not in made))
     kept = [v for line in local for v in line.defines if last_use.get(v, -1) > level and v.shape.is_array]

@@ -35,7 +35,7 @@ def run_collective(inst: Instruction, operands: Values, num_devices: int) -> Val
         if len(here) < len(group):
             raise ExecutionError(
                 f"devices {here} wait for devices {sorted(set(group) - set(here))}, which never come",
-                where=f"%{inst.name} {inst.location}".strip(),
+                where=inst.where,
             )
         for device, result in zip(group, meaning(inst, [operands[d] for d in group]), strict=True):
             results[device] = result
@@ -46,7 +46,7 @@ def _permute(inst: Instruction, operands: Values, num_devices: int) -> Values:
     results = {device: [np.zeros_like(v) for v in values] for device, values in operands.items()}
     for source, target in permute_pairs(inst, Devices(num_devices)):
         if (source in operands) != (target in operands):
-            raise ExecutionError(f"device {target} waits for device {source}", where=f"%{inst.name} {inst.location}")
+            raise ExecutionError(f"device {target} waits for device {source}", where=inst.where)
         if target in operands:
             results[target] = operands[source]
     return results

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from hlosharding.executor.flow import Constant, Leaf, Slot, Tree, Var
+from hlosharding.executor.flow import Inline, Leaf, Parameter, Tree, Var
 from hlosharding.executor.text import GLOBAL_NAMES, Namer
 from hlosharding.executor.wishes import Wishes
 
 MANY = 6
-"""More results than this come as a record."""
+"""More results than this come as a record of names: at 3 programs are 1.004 times as long, at 12 0.994 times."""
 _SPARSE = 4
-"""One element in so many, and it is clearer to take them one by one."""
+"""One element in so many, and it is clearer to take them one by one.  Half changes no program, double two."""
 
 
 class Scope:
@@ -28,7 +28,7 @@ class Scope:
 
     def text(self, tree: Tree) -> str:
         """An operand as an expression."""
-        if isinstance(tree, Constant):
+        if isinstance(tree, Inline):
             return tree.text
         if isinstance(tree, tuple):
             inner = ", ".join(self.text(part) for part in tree)
@@ -45,12 +45,12 @@ class Scope:
             parts = ["_" if _is_unused(part, used) else self.bind(part, used) for part in tree]
             inner = ", ".join(parts)
             return f"({inner},)" if len(tree) == 1 else f"({inner})"
-        assert not isinstance(tree, Constant)
-        name = self.namer.fresh(self._wishes.of(tree.var if isinstance(tree, Slot) else tree))
+        assert not isinstance(tree, Inline)
+        name = self.namer.fresh(self._wishes.of(tree.var if isinstance(tree, Parameter) else tree))
         self._texts[tree] = self._roots[tree] = name
         return name
 
-    def unpacked(self, tree: tuple[Tree, ...], whole: str, used: Container[Leaf]) -> list[str]:
+    def unpack(self, tree: tuple[Tree, ...], whole: str, used: Container[Leaf]) -> list[str]:
         """Lines that take out of a tuple what is used."""
         wanted = [(n, part) for n, part in enumerate(tree) if not _is_unused(part, used)]
         if len(wanted) * _SPARSE >= len(tree):
@@ -75,4 +75,4 @@ class Scope:
 
 
 def _is_unused(part: Tree, used: Container[Leaf] | None) -> bool:
-    return used is not None and isinstance(part, (Var, Slot)) and part not in used
+    return used is not None and isinstance(part, (Var, Parameter)) and part not in used

@@ -155,7 +155,7 @@ def _assembled(tiles: Any, sharding: HloSharding, shape: tuple[int, ...]) -> Any
     return padded[tuple(slice(0, size) for size in shape)]
 
 
-def restacked(by_device: Mapping[Any, Any], devices: Sequence[Any], tile: Shape, sharding: Any = None) -> Any:
+def restack_tiles(by_device: Mapping[Any, Any], devices: Sequence[Any], tile: Shape, sharding: Any = None) -> Any:
     """The tiles of this process, as one array stacked in the order of `devices` (and labelled `sharding`)."""
     import jax
 

@@ -223,10 +223,19 @@ def tuple_text(values: Any) -> str:
     return repr(tuple(tuple(map(int, v)) if isinstance(v, (tuple, list)) else int(v) for v in values))
 
 
-def wrapped(prefix: str, items: list[str], suffix: str, indent: str, width: int = 112) -> list[str]:
+def one_or_tuple(texts: list[str] | tuple[str, ...]) -> str:
+    """Several expressions as the tuple that lax functions take; a single one as it is.
+
+    >>> one_or_tuple(["a"]), one_or_tuple(["a", "b"])
+    ('a', '(a, b)')
+    """
+    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
+
+
+def wrap_items(prefix: str, items: list[str], suffix: str, indent: str, width: int = 112) -> list[str]:
     """`prefix item, item, ... suffix` on one line where it fits, else the items on lines of their own.
 
-    >>> wrapped("f(", ["a", "b"], ")", "")
+    >>> wrap_items("f(", ["a", "b"], ")", "")
     ['f(a, b)']
     """
     one = f"{indent}{prefix}{', '.join(items)}{suffix}"

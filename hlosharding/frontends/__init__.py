@@ -19,13 +19,12 @@ from hlosharding.frontends.jax import (
     trace,
     with_sharding,
 )
-from hlosharding.frontends.loading import READERS, ProgramReader, load, named_format
-from hlosharding.frontends.prepare import prepare, prepared
+from hlosharding.frontends.loading import ProgramReader, load, named_format
+from hlosharding.frontends.prepare import prepare, prepare_edit
 from hlosharding.frontends.shardy import to_sdy_text
 
 __all__ = [
     "MARKS",
-    "READERS",
     "CustomPartitioning",
     "PerDevice",
     "ProgramReader",
@@ -40,7 +39,7 @@ __all__ = [
     "mesh_context",
     "named_format",
     "prepare",
-    "prepared",
+    "prepare_edit",
     "said_by_jax",
     "shard_alike",
     "to_sdy_text",

@@ -22,6 +22,7 @@ _EMBEDDING = frozenset({"reduce", "reduce-window", "scatter", "select-and-scatte
 _LONGEST_COMPARED = 1000
 """Letters of a name for which like ones are looked for: the time grows with their square."""
 _MOST_STARS = 100
+"""Of a glob: each may try every place of a name."""
 _MOST_COMPARED = 1 << 26
 """Names with globs, one by one: half a minute.  A thousand globs over a program of 60,000 values are fewer."""
 
@@ -56,7 +57,7 @@ def annotate(
     out = module.clone()
     if mesh is not None:
         out.mesh = MeshInfo.from_jax(mesh)
-    names = _Names(out)
+    names = _InstructionNames(out)
     chosen: dict[Instruction, HloSharding] = {}
     for name, wanted in annotations.items():
         for instruction in names.find(name):
@@ -86,7 +87,7 @@ def _close_boundary(module: Module, chosen: Iterable[Instruction]) -> None:
         module.open_outputs = False
 
 
-class _Names:
+class _InstructionNames:
     """What the instructions of a module may be called by."""
 
     def __init__(self, module: Module) -> None:
@@ -169,7 +170,7 @@ def _as_hlo(wanted: Any, instruction: Instruction, mesh: Any, where: str) -> Hlo
         )
     if mesh is None:
         raise AnnotationError(f"{wanted} needs a mesh", where=where, remedy="pass mesh= (--mesh)")
-    return HloSharding.named(mesh, wanted, rank).without_names()
+    return HloSharding.unnamed(mesh, wanted, rank)
 
 
 def _is_partition_spec(wanted: Any) -> bool:

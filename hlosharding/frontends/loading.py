@@ -17,7 +17,7 @@ from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import LoadError, ModuleError
 from hlosharding.frontends.hlo import MLIR_BYTECODE, from_hlo_proto, from_hlo_text, from_lowering, from_stablehlo
 from hlosharding.frontends.prepare import prepare as prepare_module
-from hlosharding.frontends.prepare import prepared
+from hlosharding.frontends.prepare import prepare_edit
 from hlosharding.frontends.shardy import has_shardy_marks
 from hlosharding.ir import Edit, Module, verify
 from hlosharding.printable import is_writable
@@ -112,7 +112,7 @@ def load(
         module.custom_calls = frozenset(custom_calls)
     if not (is_prepared_by_default if prepare is None else prepare):
         return module
-    return prepare_module(module) if module is source else prepared(Edit(module))
+    return prepare_module(module) if module is source else prepare_edit(Edit(module))
 
 
 def _reader(content: Any, format: ProgramFormat | None) -> ProgramReader | None:

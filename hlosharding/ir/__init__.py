@@ -14,7 +14,7 @@ from hlosharding.ir.attributes import (
 )
 from hlosharding.ir.builder import Builder, ComputationBuilder, Recipe, recipe_of
 from hlosharding.ir.callees import Callees, same_op
-from hlosharding.ir.control_flow import Branch, WhileParts, arguments, branches, callers, while_parts
+from hlosharding.ir.control_flow import arguments, branches, callers, while_parts
 from hlosharding.ir.edit import Edit
 from hlosharding.ir.excerpt import excerpt
 from hlosharding.ir.executions import GuessedLoop, Runs, executions, guessed_loops
@@ -34,8 +34,6 @@ from hlosharding.ir.opcode import (
     DEVICE_NUMBERS,
     ELEMENTWISE,
     ELEMENTWISE_BINARY,
-    ELEMENTWISE_TERNARY,
-    ELEMENTWISE_UNARY,
     FIRST_INDEX,
     GENERATORS,
     INDEXED,
@@ -56,7 +54,7 @@ from hlosharding.ir.resizing import Between, NotResizable, ResizableModule
 from hlosharding.ir.sameness import Sameness, attributes_of, stated_of
 from hlosharding.ir.serialization import digest
 from hlosharding.ir.shape import Shape
-from hlosharding.ir.shape_inference import infer_shape, window_count
+from hlosharding.ir.shape_inference import infer_shape
 from hlosharding.ir.subprogram import subprogram
 from hlosharding.ir.trip_counts import LoopCounter, Trips, loop_counter, trip_count, with_trip_counts
 from hlosharding.ir.tuple_elements import ElementReaders
@@ -69,8 +67,6 @@ __all__ = [
     "DEVICE_NUMBERS",
     "ELEMENTWISE",
     "ELEMENTWISE_BINARY",
-    "ELEMENTWISE_TERNARY",
-    "ELEMENTWISE_UNARY",
     "FIRST_INDEX",
     "GENERATORS",
     "INDEXED",
@@ -86,7 +82,6 @@ __all__ = [
     "SIDE_EFFECTS_IN_XLA",
     "TRANSCENDENTAL",
     "Between",
-    "Branch",
     "Builder",
     "Callees",
     "Computation",
@@ -118,7 +113,6 @@ __all__ = [
     "Shape",
     "SliceDim",
     "Trips",
-    "WhileParts",
     "WindowDim",
     "arguments",
     "attention_config",
@@ -160,6 +154,5 @@ __all__ = [
     "unspecified_dims_text",
     "verify",
     "while_parts",
-    "window_count",
     "with_trip_counts",
 ]

@@ -14,7 +14,7 @@ import numpy as np
 from hlosharding import wire
 from hlosharding.errors import ModuleError
 from hlosharding.ir import attributes as attrs
-from hlosharding.ir.graph import Computation, Instruction, Made, callees_first
+from hlosharding.ir.graph import BuiltInstruction, Computation, Instruction, callees_first
 from hlosharding.ir.literal import write_literal
 from hlosharding.ir.module import Module
 from hlosharding.ir.shape import Shape, write_shape
@@ -122,7 +122,7 @@ class Recipe(NamedTuple):
 
 def recipe_of(made: Instruction) -> Recipe | None:
     """What an instruction is written from; None where it shares the proto of another one."""
-    return Recipe(*made.write.args) if isinstance(made, Made) else None
+    return Recipe(*made.write.args) if isinstance(made, BuiltInstruction) else None
 
 
 class ComputationBuilder:
@@ -150,10 +150,10 @@ class ComputationBuilder:
         `attributes` are typed (`dot_dims=DotDims(...)`, `dimensions=(0,)`) or scalar proto fields (`channel_id=1`).
         """
         if like is not None and not attributes:
-            return self.again(like, opcode, shape, operands, called, name or like.name)
+            return self.add_like(like, opcode, shape, operands, called, name or like.name)
         fresh = self._fresh_name(name or (like.name if like is not None else opcode))
         write = partial(written_proto, like and like.proto, metadata_of and metadata_of.proto, attributes)
-        instruction = Made(fresh, opcode, shape, tuple(operands), write, self.computation)
+        instruction = BuiltInstruction(fresh, opcode, shape, tuple(operands), write, self.computation)
         instruction.know(attributes)
         instruction.called = tuple(called)
         self.computation.instructions.append(instruction)
@@ -187,7 +187,7 @@ class ComputationBuilder:
         made.shape = infer_shape(made)
         return made
 
-    def again(
+    def add_like(
         self,
         like: Instruction,
         opcode: str,
@@ -208,7 +208,7 @@ class ComputationBuilder:
         computation.instructions.append(instruction)
         return instruction
 
-    def copied(
+    def add_copy(
         self, made: Instruction, operands: tuple[Instruction, ...], name: str, source: Instruction | Recipe
     ) -> Instruction:
         """Append a copy of an instruction of ours on other operands, for the passes that copy thousands.
@@ -218,7 +218,7 @@ class ComputationBuilder:
         fresh = self._fresh_name(name)
         if isinstance(source, Recipe):
             write = partial(written_proto, *source)
-            copy = Made(fresh, made.opcode, made.shape, operands, write, self.computation)
+            copy = BuiltInstruction(fresh, made.opcode, made.shape, operands, write, self.computation)
             copy.know(source.attributes)
         else:
             copy = Instruction(fresh, made.opcode, made.shape, operands, source.proto, self.computation)
@@ -238,7 +238,7 @@ class ComputationBuilder:
     def put_back(self, taken: Instruction, operands: tuple[Instruction, ...], recipe: Recipe | None = None) -> None:
         """Append an instruction that was taken out, on these operands, written by another recipe if one is given."""
         taken.operands = operands
-        if recipe is not None and isinstance(taken, Made):
+        if recipe is not None and isinstance(taken, BuiltInstruction):
             taken.rewritten(partial(written_proto, *recipe))
             taken.know(recipe.attributes)
         for operand in operands:

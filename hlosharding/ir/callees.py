@@ -18,7 +18,7 @@ def same_op(
     into: ComputationBuilder, inst: Instruction, operands: Sequence[Instruction], called: Sequence[Computation]
 ) -> Instruction:
     """The same op on other operands."""
-    return into.again(inst, inst.opcode, inst.shape, operands, called, inst.name)
+    return into.add_like(inst, inst.opcode, inst.shape, operands, called, inst.name)
 
 
 class Callees:
@@ -37,9 +37,9 @@ class Callees:
 
     def of(self, inst: Instruction) -> list[Computation]:
         """What an op calls."""
-        return [self.copied(computation) for computation in inst.called]
+        return [self.add_copy(computation) for computation in inst.called]
 
-    def copied(self, computation: Computation) -> Computation:
+    def add_copy(self, computation: Computation) -> Computation:
         """The copy, under the name that all have, or its own."""
         if computation not in self._done:
             called = {inst: self.of(inst) for inst in computation.instructions}

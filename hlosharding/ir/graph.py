@@ -109,6 +109,11 @@ class Instruction(InstructionAttributes):
         return self.frames.location
 
     @property
+    def where(self) -> str:
+        """Name and source line, as errors say it."""
+        return f"%{self.name} {self.location}".strip()
+
+    @property
     def path(self) -> str:
         """Of a parameter what the user calls it: `params['w']`; its name where nobody says."""
         return self.op_name or self.name
@@ -122,7 +127,7 @@ class Instruction(InstructionAttributes):
         return f"%{self.name} = {self.shape} {self.opcode}({', '.join('%' + o.name for o in self.operands)})"
 
 
-class Made(Instruction):
+class BuiltInstruction(Instruction):
     """An instruction that a pass made: its proto is written at first use, since nobody asks for most of them."""
 
     def __init__(

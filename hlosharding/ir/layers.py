@@ -16,16 +16,21 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 MIN_LENGTH = 8
-"""Shorter stretches are left where they are."""
+"""Shorter stretches are left where they are.  With double a quarter of the user's functions are left out, with half a
+quarter are added; of programs that know no user's functions none differs."""
 MIN_SAVING = 60
-"""Lines that a function must save."""
-_PASSES = 12
+"""Lines that a function must save.  With a quarter programs are 1.002 times as long, with four times 0.994 times."""
 _TRIED, _KEPT = 64, 4
+"""Groups of one length that are looked at, and kept.  With one of them programs that know no user's functions are 1.012
+times as long; with twice as many none differs."""
 _WINDOW = 24
-"""Equal numbers in a row after which the same is taken to come again."""
+"""Equal numbers in a row after which the same is taken to come again; half and double find the same layers in the four
+models of `benchmarks.deep_models`, as they do of the next three."""
 _PERIODS, _OF_ONE_PERIOD = 8, 3
+"""Distances that are looked at, and the longest stretches of each.  With one distance backward layers are taken for the
+first ones; one stretch suffices to these models."""
 _LONG = 0.1
-"""Of the longest stretch."""
+"""Of the longest stretch: a shorter one is no layer, even if it comes first."""
 _MULTIPLIER = 0x9E3779B97F4A7C15
 
 
@@ -87,7 +92,7 @@ def find_repeats(
     windows = _Windows(numbers)
     covered = np.zeros(len(keys), bool)
     found: list[Repeat] = []
-    for _ in range(_PASSES):
+    while True:
         candidates = _candidates(windows, covered, min_length, min_saving)
         before = len(found)
         for candidate in candidates:
@@ -101,8 +106,7 @@ def find_repeats(
                     covered[start : start + repeat.length] = True
                 found.append(repeat)
         if len(found) == before:
-            break
-    return found
+            return found
 
 
 def _candidates(windows: _Windows, covered: np.ndarray, min_length: int, min_saving: int) -> list[Repeat]:

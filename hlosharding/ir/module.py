@@ -10,7 +10,7 @@ from typing import Any
 
 from hlosharding import xla_bridge
 from hlosharding.ir.graph import ModuleGraph
-from hlosharding.ir.serialization import read_module, written
+from hlosharding.ir.serialization import proto_of, read_module
 
 
 class Module(ModuleGraph):
@@ -33,7 +33,7 @@ class Module(ModuleGraph):
 
     def to_hlo_proto(self) -> bytes:
         """The serialized HloModuleProto, shardings included."""
-        return written(self).SerializeToString()
+        return proto_of(self).SerializeToString()
 
     def to_hlo_text(self, *, metadata: bool = False) -> str:
         """HLO text as XLA prints it; `metadata` adds op names and frame tables."""

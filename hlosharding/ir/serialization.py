@@ -110,7 +110,7 @@ def _index(module: ModuleGraph) -> None:
             module.shardings[instruction.id] = _sharding(instruction.proto.sharding.SerializeToString())
 
 
-def written(module: ModuleGraph) -> Any:
+def proto_of(module: ModuleGraph) -> Any:
     """The HloModuleProto of a module."""
     out = wire.HloModuleProto()
     out.CopyFrom(module.proto)

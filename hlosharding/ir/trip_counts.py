@@ -113,18 +113,18 @@ _WHOLE = -1
 """Index of a carry that is no tuple."""
 
 
-class _Scope(NamedTuple):
+class _CallArguments(NamedTuple):
     """Arguments of a computation that is being looked through (a fusion or a call), and the scope around it."""
 
     arguments: tuple[Instruction, ...]
-    outer: _Scope | None
+    outer: _CallArguments | None
 
 
-class _Place(NamedTuple):
+class _ScopedInstruction(NamedTuple):
     """An instruction, and how to read the parameters of its computation (None: they are the loop's carry)."""
 
     instruction: Instruction
-    scope: _Scope | None
+    scope: _CallArguments | None
 
 
 class _Counter:
@@ -168,7 +168,7 @@ class _Counter:
                 return index, seen, value
         return None
 
-    def _limit(self, place: _Place) -> int | None:
+    def _limit(self, place: _ScopedInstruction) -> int | None:
         if place.instruction.opcode == "constant":
             return _integer(place.instruction)
         index = _carry_index(place, self.condition)
@@ -210,27 +210,27 @@ def _count(start: int, step: int, limit: int, direction: str) -> int | None:
     return None
 
 
-def _source(instruction: Instruction, scope: _Scope | None) -> _Place:
+def _source(instruction: Instruction, scope: _CallArguments | None) -> _ScopedInstruction:
     """The instruction that really makes a value: through copies, fusions, calls and tuples."""
     while True:
         opcode = instruction.opcode
         if opcode in _SEEN_THROUGH:
             instruction = instruction.operands[0]
         elif opcode in ("fusion", "call") and instruction.called:
-            scope = _Scope(instruction.operands, scope)
+            scope = _CallArguments(instruction.operands, scope)
             instruction = instruction.called[0].root
         elif opcode == "parameter" and scope is not None:
             instruction, scope = scope.arguments[instruction.parameter_number], scope.outer
         elif opcode == "get-tuple-element":
             inner = _source(instruction.operands[0], scope)
             if inner.instruction.opcode != "tuple":
-                return _Place(instruction, scope)
+                return _ScopedInstruction(instruction, scope)
             instruction, scope = inner.instruction.operands[instruction.tuple_index], inner.scope
         else:
-            return _Place(instruction, scope)
+            return _ScopedInstruction(instruction, scope)
 
 
-def _element(value: Instruction, index: int) -> _Place:
+def _element(value: Instruction, index: int) -> _ScopedInstruction:
     """Where element `index` of a tuple (or the value itself) comes from."""
     source = _source(value, None)
     if index == _WHOLE or source.instruction.opcode != "tuple":
@@ -238,7 +238,7 @@ def _element(value: Instruction, index: int) -> _Place:
     return _source(source.instruction.operands[index], source.scope)
 
 
-def _carry_index(place: _Place, computation: Computation) -> int | None:
+def _carry_index(place: _ScopedInstruction, computation: Computation) -> int | None:
     """The element of the carry of `computation` that `place` is, unchanged; None for anything else."""
     instruction, scope = place
     if instruction.opcode == "get-tuple-element":
@@ -247,7 +247,7 @@ def _carry_index(place: _Place, computation: Computation) -> int | None:
     return _WHOLE if _is_carry(place, computation) else None
 
 
-def _is_carry(place: _Place, computation: Computation) -> bool:
+def _is_carry(place: _ScopedInstruction, computation: Computation) -> bool:
     instruction, scope = place
     return instruction.opcode == "parameter" and scope is None and instruction.computation is computation
 

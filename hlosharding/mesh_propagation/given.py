@@ -24,7 +24,7 @@ from hlosharding.sharding import Cluster
 
 def read_notes(module: Module, program: LoopProgram, cluster: Cluster, given: Any) -> Notes:
     """The module's own shardings and the annotations given, {value: sharding} or a list of AxisAnnotation."""
-    notes, names = Notes(program), _Names(module, program)
+    notes, names = Notes(program), _ValueNames(module, program)
     _read_module(module, notes, cluster)
     said: dict[LoopValue, Note] = {}
     for annotation in _as_list(given):
@@ -62,11 +62,11 @@ def _read_module(module: Module, notes: Notes, cluster: Cluster) -> None:
         try:
             notes.results[values[0]] = Note(AxisSharding.from_hlo(sharding, cluster), True, USER)
         except ShardingError as error:
-            where = f"%{inst.name} {inst.location}".strip()
+            where = inst.where
             raise AnnotationError(error.what, where=where, remedy=error.remedy) from error
 
 
-class _Names:
+class _ValueNames:
     """What values and ops may be called by."""
 
     def __init__(self, module: Module, program: LoopProgram) -> None:

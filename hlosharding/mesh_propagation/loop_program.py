@@ -64,7 +64,7 @@ class LoopProgram:
 
 def read_program(module: Module) -> LoopProgram:
     """The module as ops over values."""
-    reader = _Reader()
+    reader = _LoopReader()
     for parameter in module.entry.parameters:
         reader.program.values[parameter] = _fresh(parameter)
     reader.plan(module.entry)
@@ -84,7 +84,7 @@ def _fresh(inst: Instruction) -> LoopValues:
     return tuple(LoopValue(f"{inst.name}{{{n}}}", leaf) for n, leaf in enumerate(leaves))
 
 
-class _Reader:
+class _LoopReader:
     """Instructions in order; a list of tasks stands for the recursion into computations, however deep they nest."""
 
     def __init__(self) -> None:
@@ -191,11 +191,11 @@ def _no_loops(inst: Instruction) -> Signature:
     return Signature((), operands, tuple(((),) * leaf.rank for leaf in inst.shape.leaves))
 
 
-_FLOWS: dict[str, Callable[[_Reader, Instruction], None]] = {
-    "tuple": _Reader.tuple_,
-    "get-tuple-element": _Reader.element,
-    "pass": _Reader.same,
-    "while": _Reader.while_,
-    "conditional": _Reader.conditional,
-    "call": _Reader.call,
+_FLOWS: dict[str, Callable[[_LoopReader, Instruction], None]] = {
+    "tuple": _LoopReader.tuple_,
+    "get-tuple-element": _LoopReader.element,
+    "pass": _LoopReader.same,
+    "while": _LoopReader.while_,
+    "conditional": _LoopReader.conditional,
+    "call": _LoopReader.call,
 }

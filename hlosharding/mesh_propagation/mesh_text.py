@@ -40,7 +40,7 @@ def mesh_text(
 
 
 @dataclass
-class _Writer:
+class _MeshTextWriter:
     module: Module
     cluster: Cluster
     made: dict[str, AxisAnnotation] = field(default_factory=dict[str, AxisAnnotation])
@@ -126,7 +126,7 @@ class _Writer:
         raise NotImplementedError
 
 
-class _Annotated(_Writer):
+class _Annotated(_MeshTextWriter):
     """Plain tensors; what is said of them stands in `mesh.annotate` ops behind the value and before each use."""
 
     def type_of(self, value: LoopValue) -> str:
@@ -149,7 +149,7 @@ class _Annotated(_Writer):
 
 
 @dataclass
-class _Materialized(_Writer):
+class _Materialized(_MeshTextWriter):
     """Tensors of whole size with their sharding in the type, and a collective where a use wants another."""
 
     moved: dict[tuple[str, AxisSharding], str] = field(default_factory=dict[tuple[str, AxisSharding], str])

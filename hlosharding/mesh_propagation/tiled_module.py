@@ -30,7 +30,7 @@ def tiled_module(
     whole_arguments: bool = False,
 ) -> Module:
     """A clone with shardings; `values` are the leaves that each instruction stands for.  Raises ShardingError."""
-    writer = _Writer(module.clone(), cluster, values)
+    writer = _TiledModuleWriter(module.clone(), cluster, values)
     for entry in annotations:
         sharding = AxisSharding.of(entry.sharding)
         if entry.annotate_for_users:
@@ -42,7 +42,7 @@ def tiled_module(
 
 
 @dataclass
-class _Writer:
+class _TiledModuleWriter:
     module: Module
     cluster: Cluster
     values: Mapping[str, Sequence[str]]

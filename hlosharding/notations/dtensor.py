@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding import AxisRef, DimAxes, Frame, Interchange, MeshInfo, NamedForm, Scanner
+from hlosharding.sharding import AxisRef, DimAxes, FormatContext, Interchange, MeshInfo, NamedForm, Scanner
 
 REDUCTIONS = ("sum", "avg", "product", "max", "min")
 
@@ -42,31 +42,31 @@ def is_placements(source: Any) -> bool:
     return isinstance(source, tuple | list) and bool(source) and all(type(p).__name__ in _PLACEMENTS for p in source)
 
 
-def read(source: Any, frame: Frame) -> Interchange:
+def read(source: Any, context: FormatContext) -> Interchange:
     """From placements, one for each axis of the caller's mesh."""
     text = source if isinstance(source, str) else repr(tuple(source))
-    mesh = frame.needed_mesh(text)
+    mesh = context.needed_mesh(text)
     placements = _parsed(text)
     if len(placements) != len(mesh.names):
         raise ShardingError(f"{len(placements)} placements for the {len(mesh.names)} axes of {mesh!r}")
     reductions = sorted({p.reduction for p in placements if p.reduction is not None})
     if len(reductions) > 1:
         raise ShardingError(f"{text} is partial in two ways, {' and '.join(reductions)}", remedy="reduce one before")
-    form = _form([_with_dim(p, frame, text) for p in placements], mesh, frame)
+    form = _form([_with_dim(p, context, text) for p in placements], mesh, context)
     return Interchange.of_form(
-        form, reduction=reductions[0] if reductions else "sum", knows_rank=frame.ndim is not None
+        form, reduction=reductions[0] if reductions else "sum", knows_rank=context.ndim is not None
     )
 
 
-def _with_dim(placement: _Placement, frame: Frame, text: str) -> _Placement:
+def _with_dim(placement: _Placement, context: FormatContext, text: str) -> _Placement:
     if placement.dim is None:
         return placement
-    return _Placement(frame.dim(placement.dim, text), placement.factor)
+    return _Placement(context.dim(placement.dim, text), placement.factor)
 
 
-def _form(placements: list[_Placement], mesh: MeshInfo, frame: Frame) -> NamedForm:
+def _form(placements: list[_Placement], mesh: MeshInfo, context: FormatContext) -> NamedForm:
     split = {p.dim for p in placements if p.dim is not None}
-    rank = frame.rank(max(split, default=-1) + 1, ", ".join(map(str, placements)))
+    rank = context.rank(max(split, default=-1) + 1, ", ".join(map(str, placements)))
     dims = tuple(DimAxes(_axes_of(dim, placements, mesh)) for dim in range(rank))
     partial = tuple(AxisRef(n) for n, p in zip(mesh.names, placements, strict=True) if p.reduction is not None)
     return NamedForm(mesh, dims, unreduced=partial)
@@ -200,7 +200,7 @@ _READERS: dict[str, Callable[[Scanner], _Placement]] = {
 }
 
 
-def write(found: Interchange, frame: Frame) -> str:
+def write(found: Interchange, context: FormatContext) -> str:
     """`(Shard(dim=0), Replicate())`; axes that split a dim in another order than the mesh's make strided shards."""
     form = found.form
     unreduced = {axis.name for axis in _whole(found.unreduced)}

@@ -10,7 +10,7 @@ from typing import Any
 
 from hlosharding.errors import ShardingError
 from hlosharding.notations.axis_sharding import AxisSharding
-from hlosharding.sharding import Axes, Axis, AxisRef, Cluster, DimAxes, Frame, Interchange, MeshInfo, NamedForm
+from hlosharding.sharding import Axes, Axis, AxisRef, Cluster, DimAxes, FormatContext, Interchange, MeshInfo, NamedForm
 
 _TEXT = re.compile(r"\s*(mesh\.cluster\b|#mesh\.shard\b|\[\s*(\[[^\](]*\]|\]))")
 _CLUSTER = re.compile(r"\s*(mesh\.cluster\s*@\w+\s*\([^()]*\))")
@@ -25,15 +25,15 @@ def is_lists(source: Any) -> bool:
     return isinstance(source, AxisSharding) or is_nested
 
 
-def read(source: Any, frame: Frame) -> Interchange:
+def read(source: Any, context: FormatContext) -> Interchange:
     """From an AxisSharding or its text, behind a `mesh.cluster` if there is one.  Entry `ndim` holds partial axes."""
-    mesh = frame.mesh
+    mesh = context.mesh
     if isinstance(source, str) and (cluster := _CLUSTER.match(source)) is not None:
         mesh = declared_mesh(Cluster.of(cluster[1]), mesh)
         source = source[cluster.end() :]
     if mesh is None:
-        mesh = frame.needed_mesh(f"{source}".strip())
-    return interchange(AxisSharding.of(source, frame.ndim), mesh, frame)
+        mesh = context.needed_mesh(f"{source}".strip())
+    return interchange(AxisSharding.of(source, context.ndim), mesh, context)
 
 
 def declared_mesh(cluster: Cluster, given: MeshInfo | None) -> MeshInfo:
@@ -48,17 +48,17 @@ def declared_mesh(cluster: Cluster, given: MeshInfo | None) -> MeshInfo:
     return given
 
 
-def interchange(lists: AxisSharding, mesh: MeshInfo, frame: Frame) -> Interchange:
+def interchange(lists: AxisSharding, mesh: MeshInfo, context: FormatContext) -> Interchange:
     """Lists of axes over that mesh."""
 
     def refs(axes: Axes) -> tuple[AxisRef, ...]:
         return tuple(AxisRef(_name(axis, mesh)) for axis in axes)
 
     dims = (*(DimAxes(refs(axes)) for axes in lists.dims),)
-    dims += (DimAxes(),) * (frame.rank(len(dims), lists) - len(dims))
+    dims += (DimAxes(),) * (context.rank(len(dims), lists) - len(dims))
     unreduced = sorted(refs(lists.partial), key=lambda axis: mesh.index_of(axis.name))
     form = NamedForm(mesh, dims, unreduced=tuple(unreduced))
-    return Interchange.of_form(form, reduction=lists.kind, knows_rank=frame.ndim is not None)
+    return Interchange.of_form(form, reduction=lists.kind, knows_rank=context.ndim is not None)
 
 
 def _name(axis: Axis, mesh: MeshInfo) -> str:
@@ -69,7 +69,7 @@ def _name(axis: Axis, mesh: MeshInfo) -> str:
     return mesh.names[axis]
 
 
-def write(found: Interchange, frame: Frame) -> str:
+def write(found: Interchange, context: FormatContext) -> str:
     """`[[x], [y]] partial=sum[z]`: axes by name, or by number where the mesh has no names that are words."""
     mesh = found.form.mesh
     is_worded = all(map(_WORD.fullmatch, mesh.names))

@@ -17,7 +17,7 @@ from hlosharding.sharding import (
     Axes,
     AxisRef,
     Cluster,
-    Frame,
+    FormatContext,
     Interchange,
     MeshInfo,
     Scanner,
@@ -37,7 +37,7 @@ def is_shard(source: Any) -> bool:
     return isinstance(source, str) and _TEXT.match(source) is not None
 
 
-def read(source: str, frame: Frame) -> Interchange:
+def read(source: str, context: FormatContext) -> Interchange:
     """From `shard.sharding ...`, behind declarations of grids if there are any."""
     grids: dict[str, Cluster] = {}
     end = 0
@@ -50,9 +50,9 @@ def read(source: str, frame: Frame) -> Interchange:
         scan.fail("expected shard.sharding @grid split_axes = [...]")
     at = scan.skip()
     symbol = read_mlir_symbol(scan)
-    mesh = _mesh(symbol, grids, frame, scan, at)
+    mesh = _mesh(symbol, grids, context, scan, at)
     lists = _lists(scan)
-    found = interchange(lists, mesh, frame)
+    found = interchange(lists, mesh, context)
     _check_sizes(scan, [prod(mesh.sizes[int(axis)] for axis in axes) for axes in lists.dims if axes])
     if scan.accept(":") and not (scan.accept("!shard.sharding") or scan.accept("!mesh.sharding")):
         scan.fail("expected !shard.sharding")
@@ -61,12 +61,12 @@ def read(source: str, frame: Frame) -> Interchange:
     return found
 
 
-def _mesh(symbol: str, grids: dict[str, Cluster], frame: Frame, scan: Scanner, at: int) -> MeshInfo:
+def _mesh(symbol: str, grids: dict[str, Cluster], context: FormatContext, scan: Scanner, at: int) -> MeshInfo:
     if symbol in grids:
-        return declared_mesh(grids[symbol], frame.mesh)
-    if grids or (frame.mesh is not None and frame.symbol not in (None, symbol)):
+        return declared_mesh(grids[symbol], context.mesh)
+    if grids or (context.mesh is not None and context.symbol not in (None, symbol)):
         scan.fail(f"grid @{symbol} is not known", at=at, remedy="declare it before: shard.grid @grid0(shape = 2x4)")
-    return frame.needed_mesh(f"grid @{symbol}")
+    return context.needed_mesh(f"grid @{symbol}")
 
 
 def _lists(scan: Scanner) -> AxisSharding:
@@ -155,7 +155,7 @@ def _check_offsets(offsets: tuple[int, ...], ways: list[int]) -> None:
             )
 
 
-def write(found: Interchange, frame: Frame) -> str:
+def write(found: Interchange, context: FormatContext) -> str:
     """`shard.sharding @grid0 split_axes = [[0], [1]] : !shard.sharding`."""
     names = found.form.mesh.names
 
@@ -163,5 +163,5 @@ def write(found: Interchange, frame: Frame) -> str:
         return f"[{', '.join(str(names.index(axis.name)) for axis in axes)}]"
 
     lists = ", ".join(text(dim.axes) for dim in found.form.dims) or "[]"
-    grid = write_mlir_symbol(frame.symbol or _DEFAULT_SYMBOL)
+    grid = write_mlir_symbol(context.symbol or _DEFAULT_SYMBOL)
     return f"shard.sharding {grid} split_axes = [{lists}] : !shard.sharding"

@@ -17,7 +17,7 @@ from hlosharding.errors import LoadError
 from hlosharding.onnx.budget import check_size
 from hlosharding.onnx.element_types import dtype_of
 from hlosharding.onnx.node_errors import errors_at
-from hlosharding.onnx.values import Entry, NeedsInput, Value
+from hlosharding.onnx.values import Entry, NeedsInput, OnnxValue
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,12 @@ class Ports:
         """What the graph reads under each name, given the traced arguments."""
         waiting = iter(arguments)
         return {
-            name: Value(known=np.asarray(value)) if name in self.by_value else _entry(next(waiting), name)
+            name: OnnxValue(known=np.asarray(value)) if name in self.by_value else _entry(next(waiting), name)
             for name, value in self.bound.items()
         }
 
 
-def described(array: Any) -> Any:
+def describe_array(array: Any) -> Any:
     """Shape and dtype of an array, as `jax.ShapeDtypeStruct`."""
     import jax
 
@@ -81,7 +81,7 @@ def _entry(argument: Any, name: str) -> Entry:
         return None
     if isinstance(argument, list):
         return [_entry(each, name) for each in argument]
-    return Value(argument, evaluate=partial(_refuse, name))
+    return OnnxValue(argument, evaluate=partial(_refuse, name))
 
 
 def _refuse(name: str) -> np.ndarray:
@@ -95,7 +95,7 @@ def _is_array(bound: Any) -> bool:
 def _shapes(bound: Any) -> Any:
     if isinstance(bound, list):
         return [_shapes(each) for each in bound]
-    return described(bound) if _is_array(bound) else bound
+    return describe_array(bound) if _is_array(bound) else bound
 
 
 def _bound(port: Any, given: Mapping[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from os import PathLike
 from typing import Any, NamedTuple
 
 from hlosharding.errors import AnnotationError, LoadError, ShardingError
-from hlosharding.onnx.pipeline_stages import StageDevices, devices_of, shifted, stages_of
+from hlosharding.onnx.pipeline_stages import StageDevices, devices_of, shift_devices, stages_of
 from hlosharding.onnx.protos import all_nodes, label_of, read_model
 from hlosharding.sharding import HloSharding, MeshInfo, convert
 from hlosharding.whole_files import read_whole
@@ -90,7 +90,7 @@ def shardings_of(model: Any, configuration: str | None) -> OnnxShardings | None:
         _check_tensors(node, entry, count)
     stages = stages_of(entries)
     own = StageDevices(entries, stages, count)
-    uses = [use for node, entry in entries for use in _uses(node, own.counted(node, entry), ranks, own.count)]
+    uses = [use for node, entry in entries for use in _uses(node, own.count_from_stage(node, entry), ranks, own.count)]
     return OnnxShardings(chosen.name, count, tuple(chosen.device), tuple(uses), stages, own.count)
 
 
@@ -221,7 +221,7 @@ def write_onnx_shardings(
         if label_of(node) in said:
             entry.pipeline_stage = said[label_of(node)]
         for name in named:
-            entry.sharding_spec.append(shifted(_spec(name, wanted[name], mesh), count * entry.pipeline_stage))
+            entry.sharding_spec.append(shift_devices(_spec(name, wanted[name], mesh), count * entry.pipeline_stage))
     total = count * (1 + max(said.values(), default=0))
     out.configuration.add(name=configuration, num_devices=total, device=list(devices))
     out.ir_version = max(out.ir_version, _FIRST_VERSION)

@@ -42,7 +42,7 @@ def read_external_data(model: Any, path: Path | None) -> None:
         tensor.ClearField("data_location")
 
 
-class _Region(NamedTuple):
+class _ByteRange(NamedTuple):
     """Bytes of a file."""
 
     file: Path
@@ -69,7 +69,7 @@ def _told(tensor: Any, find: Callable[[Any], T]) -> T:
         raise LoadError(f"external data cannot be read: {error}", where=where) from error
 
 
-def _region(model: Path, tensor: Any) -> _Region:
+def _region(model: Path, tensor: Any) -> _ByteRange:
     said = {entry.key: entry.value for entry in tensor.external_data}
     file = _inside(said.get("location", ""), model)
     size = file.stat().st_size
@@ -77,10 +77,10 @@ def _region(model: Path, tensor: Any) -> _Region:
     length = _number("length", said["length"]) if "length" in said else max(0, size - offset)
     if offset + length > size:
         raise LoadError(f"bytes {offset:,} to {offset + length:,} of {said['location']!r}, which has {size:,}")
-    return _Region(file, offset, length, size)
+    return _ByteRange(file, offset, length, size)
 
 
-def _charge(regions: Sequence[_Region]) -> None:
+def _charge(regions: Sequence[_ByteRange]) -> None:
     """Bytes of a file are free once; tensors that share them are copies."""
     sizes = {region.file: region.size for region in regions}
     read = Counter[Path]()

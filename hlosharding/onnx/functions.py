@@ -26,14 +26,14 @@ class _Key(NamedTuple):
     overload: str
 
 
-class _Size(NamedTuple):
+class _BodySize(NamedTuple):
     """Of a body with all that it calls."""
 
     nodes: int
     bytes: int
 
-    def plus(self, other: _Size, times: int) -> _Size:
-        return _Size(*(min(mine + times * more, _UNCOUNTED) for mine, more in zip(self, other, strict=True)))
+    def plus(self, other: _BodySize, times: int) -> _BodySize:
+        return _BodySize(*(min(mine + times * more, _UNCOUNTED) for mine, more in zip(self, other, strict=True)))
 
 
 def with_functions_inlined(model: Any) -> Any:
@@ -68,7 +68,7 @@ def _called(node: Any) -> _Key:
 def _charge_growth(model: Any, own: Mapping[_Key, Any]) -> None:
     """Charges what the model gains when each call is a body.  Raises LoadError."""
     calls = {key: _calls(function, own) for key, function in own.items()}
-    sizes: dict[_Key, _Size] = {}
+    sizes: dict[_Key, _BodySize] = {}
     try:
         for key in TopologicalSorter(calls).static_order():
             sizes[key] = _with_calls(_own_size(own[key]), calls[key], sizes)
@@ -84,11 +84,11 @@ def _calls(graph: Any, own: Mapping[_Key, Any]) -> Counter[_Key]:
     return Counter(key for node in nodes_of(graph) if (key := _called(node)) in own)
 
 
-def _own_size(graph: Any) -> _Size:
-    return _Size(sum(1 for _ in nodes_of(graph)), graph.ByteSize())
+def _own_size(graph: Any) -> _BodySize:
+    return _BodySize(sum(1 for _ in nodes_of(graph)), graph.ByteSize())
 
 
-def _with_calls(size: _Size, calls: Counter[_Key], sizes: Mapping[_Key, _Size]) -> _Size:
+def _with_calls(size: _BodySize, calls: Counter[_Key], sizes: Mapping[_Key, _BodySize]) -> _BodySize:
     for key, times in calls.items():
         size = size.plus(sizes[key], times)
     return size

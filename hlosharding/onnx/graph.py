@@ -61,7 +61,7 @@ class Node:
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class OnnxGraph:
     """Nodes in order, and what they may read beside each other's outputs."""
 
     name: str
@@ -86,7 +86,7 @@ class Decoder:
         """All nodes, those of subgraphs too, by number."""
         return [self._nodes[number] for number in sorted(self._nodes)]
 
-    def graph(self, proto: Any, outer: MutableMapping[str, Any] | None = None) -> Graph:
+    def graph(self, proto: Any, outer: MutableMapping[str, Any] | None = None) -> OnnxGraph:
         """Raises LoadError for tensors and attributes that have no form here."""
         statics = frozenset(_used_for_shapes_only(proto))
         constants: dict[str, Any] = {}
@@ -104,7 +104,7 @@ class Decoder:
                     continue
                 constants[node.output[0]] = known[node.output[0]] = self._constant(node.output[0], value, statics)
         inputs = tuple(i for i in proto.input if i.name not in constants)
-        return Graph(proto.name, inputs, tuple(o.name for o in proto.output), constants, tuple(nodes))
+        return OnnxGraph(proto.name, inputs, tuple(o.name for o in proto.output), constants, tuple(nodes))
 
     def _constant(self, name: str, value: np.ndarray, statics: frozenset[str]) -> Any:
         if name in statics or not _is_weight(value):

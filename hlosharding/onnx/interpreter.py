@@ -17,12 +17,12 @@ import numpy as np
 
 from hlosharding.errors import LoadError
 from hlosharding.onnx.budget import charge_nodes, check_size
-from hlosharding.onnx.graph import Graph, Node, Weight
+from hlosharding.onnx.graph import Node, OnnxGraph, Weight
 from hlosharding.onnx.known import KnownOutputs, is_computable
 from hlosharding.onnx.node_errors import errors_at
 from hlosharding.onnx.operators import OPERATORS, MustBeKnown, Operator
 from hlosharding.onnx.schemas import type_complaint
-from hlosharding.onnx.values import Entry, Value, traced, unwrapped, wrapped
+from hlosharding.onnx.values import Entry, OnnxValue, trace_entry, unwrap_entry, wrap_result
 
 _FOLDED = 200_000
 """Combinations of elements of its inputs up to which a node of known values is computed while the model is read."""
@@ -48,7 +48,7 @@ class Interpreter:
     _met: set[int] = field(default_factory=set)
     """Numbers of nodes that were traced; in loops they come again."""
 
-    def run(self, graph: Graph, given: Mapping[str, Entry], outer: Environment | None = None) -> tuple[Entry, ...]:
+    def run(self, graph: OnnxGraph, given: Mapping[str, Entry], outer: Environment | None = None) -> tuple[Entry, ...]:
         """The outputs of a graph whose inputs are `given`; names of `outer` graphs are seen inside."""
         names: Environment = ChainMap({}, outer if outer is not None else {})
         names.update({name: self._constant(constant) for name, constant in graph.constants.items()})
@@ -57,10 +57,10 @@ class Interpreter:
             names.update(zip(node.outputs, self._node(node, names), strict=False))
         return tuple(names[name] if name else None for name in graph.outputs)
 
-    def _constant(self, constant: np.ndarray | Weight) -> Value:
+    def _constant(self, constant: np.ndarray | Weight) -> OnnxValue:
         if isinstance(constant, Weight):
-            return Value(self.weights[constant], evaluate=lambda: constant.value)
-        return Value(known=constant)
+            return OnnxValue(self.weights[constant], evaluate=lambda: constant.value)
+        return OnnxValue(known=constant)
 
     def _node(self, node: Node, names: Environment) -> Sequence[Entry]:
         with errors_at(str(node)):
@@ -79,17 +79,17 @@ class Interpreter:
         if len(tensors) < len(inputs) or not is_computable(node):
             return self._traced(node, operator, inputs, names)
         if all(v is None or v.is_constant for v in tensors) and self._is_small(node, operator, tensors):
-            values = KnownOutputs(node, tensors).tried()
+            values = KnownOutputs(node, tensors).evaluate()
             if values is not None and max((v.size for v in values), default=0) <= _LITERAL:
-                return [Value(known=value) for value in values]
+                return [OnnxValue(known=value) for value in values]
         outputs = self._traced(node, operator, inputs, names)
         known = KnownOutputs(node, tensors, _bytes(outputs))
         for number, output in enumerate(outputs):
-            if isinstance(output, Value) and output.evaluate is None:
+            if isinstance(output, OnnxValue) and output.evaluate is None:
                 output.evaluate = partial(known.output, number)
         return outputs
 
-    def _is_small(self, node: Node, operator: Operator, inputs: Sequence[Value | None]) -> bool:
+    def _is_small(self, node: Node, operator: Operator, inputs: Sequence[OnnxValue | None]) -> bool:
         """Is what a node gives of known values small for sure?  Asked before it is computed."""
         read = math.prod(max(1, n) for v in inputs if v is not None for n in np.shape(v.array))
         if read > _FOLDED:
@@ -126,24 +126,24 @@ class Interpreter:
     def _argument(self, node: Node, operator: Operator, position: int, entry: Entry) -> Any:
         if operator.is_static(position):
             return _known(entry)
-        value = unwrapped(entry) if operator.may_be_known(position) else traced(entry)
-        return self.laid_out(node, node.inputs[position], value) if isinstance(entry, Value) else value
+        value = unwrap_entry(entry) if operator.may_be_known(position) else trace_entry(entry)
+        return self.laid_out(node, node.inputs[position], value) if isinstance(entry, OnnxValue) else value
 
     def _attributes(self, node: Node, operator: Operator, names: Environment) -> dict[str, Any]:
         unknown = sorted(set(node.attributes) - operator.attributes)
         if unknown:
             raise LoadError(f"attribute {unknown[0]!r} is not handled")
         attributes = {
-            name: _Subgraph(self, value, names) if isinstance(value, Graph) else value
+            name: _Subgraph(self, value, names) if isinstance(value, OnnxGraph) else value
             for name, value in node.attributes.items()
         }
         return attributes | ({"node": node} if "node" in operator.attributes else {})
 
     def _named(self, node: Node, found: Any, name: str) -> Entry:
-        entry = wrapped(found)
-        if not isinstance(entry, Value) or entry.is_constant or not name:
+        entry = wrap_result(found)
+        if not isinstance(entry, OnnxValue) or entry.is_constant or not name:
             return entry
-        return Value(self.mark(self.laid_out(node, name, entry.array), name), evaluate=entry.evaluate)
+        return OnnxValue(self.mark(self.laid_out(node, name, entry.array), name), evaluate=entry.evaluate)
 
 
 @dataclass(frozen=True)
@@ -151,15 +151,15 @@ class _Subgraph:
     """A graph inside a node, as the node's function calls it: numpy arrays are known values inside."""
 
     interpreter: Interpreter
-    graph: Graph
+    graph: OnnxGraph
     outer: Environment
 
     def entries(self, *arguments: Any) -> tuple[Entry, ...]:
-        given = {port.name: wrapped(a) for port, a in zip(self.graph.inputs, arguments, strict=True)}
+        given = {port.name: wrap_result(a) for port, a in zip(self.graph.inputs, arguments, strict=True)}
         return self.interpreter.run(self.graph, given, self.outer)
 
     def __call__(self, *arguments: Any) -> tuple[Any, ...]:
-        return tuple(unwrapped(entry) for entry in self.entries(*arguments))
+        return tuple(unwrap_entry(entry) for entry in self.entries(*arguments))
 
 
 def _known(entry: Entry) -> np.ndarray | None:
@@ -176,7 +176,7 @@ def _operator(node: Node) -> Operator:
     return found
 
 
-def _most(operator: Operator, inputs: Sequence[Value | None]) -> float:
+def _most(operator: Operator, inputs: Sequence[OnnxValue | None]) -> float:
     """For each combination of elements that it reads an operator gives no more elements than so many.
 
     Sizes are sums and products of the numbers that say them; of real numbers, quotients as well.
@@ -191,11 +191,11 @@ def _most(operator: Operator, inputs: Sequence[Value | None]) -> float:
 
 
 def _bytes(outputs: Sequence[Entry]) -> int:
-    return sum(int(v.array.size) * v.array.dtype.itemsize for v in outputs if isinstance(v, Value))
+    return sum(int(v.array.size) * v.array.dtype.itemsize for v in outputs if isinstance(v, OnnxValue))
 
 
 def _check_inputs(node: Node, inputs: Sequence[Entry]) -> None:
-    dtypes = tuple(np.dtype(v.array.dtype) if isinstance(v, Value) else None for v in inputs)
+    dtypes = tuple(np.dtype(v.array.dtype) if isinstance(v, OnnxValue) else None for v in inputs)
     wrong = type_complaint(node.op_type, dtypes) if not node.domain else None
     if wrong is not None:
         raise LoadError(wrong)

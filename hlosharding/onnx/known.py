@@ -13,9 +13,9 @@ import numpy as np
 from hlosharding.errors import LoadError
 from hlosharding.onnx.budget import charge_bytes
 from hlosharding.onnx.element_types import check_dtype
-from hlosharding.onnx.graph import Graph, Node
+from hlosharding.onnx.graph import Node, OnnxGraph
 from hlosharding.onnx.node_errors import errors_at
-from hlosharding.onnx.values import Value
+from hlosharding.onnx.values import OnnxValue
 
 _RANDOM = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
@@ -28,14 +28,14 @@ _WINDOWED = frozenset({"auto_pad", "kernel_shape", "pads"})
 
 def is_computable(node: Node) -> bool:
     """Can the evaluator compute it: an operator of ONNX without graphs inside, without chance and without windows?"""
-    has_graphs = any(isinstance(a, Graph) for a in node.attributes.values())
+    has_graphs = any(isinstance(a, OnnxGraph) for a in node.attributes.values())
     return not (node.domain or has_graphs or node.op_type in _RANDOM or _WINDOWED & node.attributes.keys())
 
 
 class KnownOutputs:
     """The outputs of one node from the values of its inputs, computed at most once."""
 
-    def __init__(self, node: Node, inputs: Sequence[Value | None], size: int = 0) -> None:
+    def __init__(self, node: Node, inputs: Sequence[OnnxValue | None], size: int = 0) -> None:
         self._node, self._inputs, self._size = node, inputs, size
         """`size`: bytes of the outputs, where they are more than a few."""
 
@@ -64,7 +64,7 @@ class KnownOutputs:
         """One of them."""
         return self.all[number]
 
-    def tried(self) -> tuple[np.ndarray, ...] | None:
+    def evaluate(self) -> tuple[np.ndarray, ...] | None:
         """All of them; None where that cannot be."""
         try:
             return self.all

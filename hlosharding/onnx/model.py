@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hlosharding.frontends import TraceableFunction, prepared, with_sharding
+from hlosharding.frontends import TraceableFunction, prepare_edit, with_sharding
 from hlosharding.ir import Edit, Module, NameUniquer, rewrite
-from hlosharding.onnx.boundary import Ports, described
+from hlosharding.onnx.boundary import Ports, describe_array
 from hlosharding.onnx.budget import one_budget
 from hlosharding.onnx.device_annotations import AppliedShardings, shardings_of
 from hlosharding.onnx.functions import with_functions_inlined
-from hlosharding.onnx.graph import Decoder, Graph, Node
+from hlosharding.onnx.graph import Decoder, Node, OnnxGraph
 from hlosharding.onnx.interpreter import Interpreter
 from hlosharding.onnx.marks import TensorMarks, hlo_name, node_scope, set_frames
 from hlosharding.onnx.protos import all_nodes, read_model
 from hlosharding.onnx.reading import normal_form
-from hlosharding.onnx.values import NeedsInput, unwrapped
+from hlosharding.onnx.values import NeedsInput, unwrap_entry
 
 
 def from_onnx(
@@ -52,7 +52,7 @@ def _loaded(
     graph = decoder.graph(converted.graph)
     ports = Ports.of(graph.inputs, inputs)
     file = path.name if path is not None else f"{graph.name or 'model'}.onnx"
-    program = _Program(graph, decoder, ports, file, tensors, AppliedShardings(found, converted))
+    program = _BoundModel(graph, decoder, ports, file, tensors, AppliedShardings(found, converted))
     while True:
         try:
             module = program.module(prepare)
@@ -66,10 +66,10 @@ def _loaded(
 
 
 @dataclass(frozen=True)
-class _Program:
+class _BoundModel:
     """A model bound to sizes."""
 
-    graph: Graph
+    graph: OnnxGraph
     decoder: Decoder
     ports: Ports
     file: str
@@ -85,11 +85,11 @@ class _Program:
         function = TraceableFunction(
             self._function(marks), mesh=None, in_shardings=None, out_shardings=None, options={}
         )
-        arguments = self.ports.traced, [described(weight.value) for weight in self.decoder.weights]
+        arguments = self.ports.traced, [describe_array(weight.value) for weight in self.decoder.weights]
         with jax.enable_x64(True):
             module = function.trace(arguments, {}).module(prepare=False)
         if prepare:
-            module = prepared(Edit(module))
+            module = prepare_edit(Edit(module))
         module.name = hlo_name(self.graph.name or "model")
         paths = [*self.ports.paths, *(weight.name for weight in self.decoder.weights)]
         _name_parameters(module, paths)
@@ -103,7 +103,7 @@ class _Program:
             traced = dict(zip(self.decoder.weights, weights, strict=True))
             interpreter = Interpreter(traced, node_scope, marks.mark, self._laid_out)
             outputs = interpreter.run(self.graph, self.ports.entries(inputs))
-            return tuple(unwrapped(entry) for entry in outputs)
+            return tuple(unwrap_entry(entry) for entry in outputs)
 
         return model
 

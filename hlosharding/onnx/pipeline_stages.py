@@ -66,7 +66,7 @@ class StageDevices:
     def _stage(self, node: Any) -> int:
         return self._stages.get(label_of(node), 0)
 
-    def counted(self, node: Any, entry: Any) -> Any:
+    def count_from_stage(self, node: Any, entry: Any) -> Any:
         """What a node says, with the devices of its stage counted from 0."""
         own = self._own.get(self._stage(node))
         if own is None:
@@ -78,7 +78,7 @@ class StageDevices:
         return made
 
 
-def shifted(spec: Any, first: int) -> Any:
+def shift_devices(spec: Any, first: int) -> Any:
     """The same spec on devices from `first` on."""
     _renumber(spec, {device: first + device for device in devices_of(spec)})
     return spec

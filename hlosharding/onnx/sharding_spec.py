@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding import Frame, HloSharding, Interchange, count_devices
+from hlosharding.sharding import FormatContext, HloSharding, Interchange, count_devices
 
 _TEXT = re.compile(r"\s*(tensor_name|device|index_to_device_group_map|sharded_dim)\s*[:{]")
 
@@ -25,24 +25,24 @@ def is_spec(source: Any) -> bool:
     return type(source).__name__ == "ShardingSpecProto"
 
 
-def read(source: Any, frame: Frame) -> Interchange:
+def read(source: Any, context: FormatContext) -> Interchange:
     """From a spec.  Raises ShardingError for what HLO cannot say: unequal groups, strided pieces, missing devices."""
     spec = _parsed(source) if isinstance(source, str) else source
     groups, is_grouped = _device_groups(spec)
-    ways = _ways(spec, frame)
+    ways = _ways(spec, context)
     copies = len(groups[0])
     if math.prod(ways.values()) != len(groups):
         raise ShardingError(f"the spec lists {len(groups)} devices or groups for {math.prod(ways.values())} shards")
     if len(groups) == 1 and not is_grouped:
         return Interchange(HloSharding.maximal(groups[0][0]))
     devices = [device for group in groups for device in group]
-    _check_covered(devices, frame)
+    _check_covered(devices, context)
     if len(groups) == 1:
         return Interchange(HloSharding.replicate(), devices=len(devices))
     grid = np.array(devices).reshape([*ways.values(), copies])
     axes = list(ways)
     grid = grid.transpose([*sorted(range(len(axes)), key=axes.__getitem__), len(axes)])
-    rank = frame.rank(max(axes) + 1, "the spec")
+    rank = context.rank(max(axes) + 1, "the spec")
     return Interchange(HloSharding.partial_tile(grid.reshape([*(ways.get(d, 1) for d in range(rank)), copies])))
 
 
@@ -74,11 +74,11 @@ def _device_groups(spec: Any) -> tuple[list[tuple[int, ...]], bool]:
     return found, any(device in named for device in spec.device)
 
 
-def _ways(spec: Any, frame: Frame) -> dict[int, int]:
+def _ways(spec: Any, context: FormatContext) -> dict[int, int]:
     """How often each dim that is listed is split, in the order in which the spec lists them."""
     ways: dict[int, int] = {}
     for entry in spec.sharded_dim:
-        axis = frame.dim(entry.axis, "the spec")
+        axis = context.dim(entry.axis, "the spec")
         if axis in ways:
             raise ShardingError(f"the spec lists axis {axis} twice")
         ways[axis] = _shards(entry.simple_sharding, axis)
@@ -102,8 +102,8 @@ def _shards(parts: Any, axis: int) -> int:
     return ways
 
 
-def _check_covered(devices: list[int], frame: Frame) -> None:
-    wanted = frame.mesh.num_devices if frame.mesh is not None else len(devices)
+def _check_covered(devices: list[int], context: FormatContext) -> None:
+    wanted = context.mesh.num_devices if context.mesh is not None else len(devices)
     seen = Counter(devices)
     odd = [f"{device} is listed {n} times" for device, n in seen.items() if n > 1]
     odd += [
@@ -116,7 +116,7 @@ def _check_covered(devices: list[int], frame: Frame) -> None:
         )
 
 
-def write(found: Interchange, frame: Frame) -> Any:
+def write(found: Interchange, context: FormatContext) -> Any:
     """A ShardingSpecProto without a tensor's name; copies lie on groups -1, -2 ..."""
     from onnx import ShardingSpecProto
 
@@ -124,19 +124,19 @@ def write(found: Interchange, frame: Frame) -> Any:
     if sharding.is_maximal():
         spec.device.append(sharding.tiles.first)
         return spec
-    _list_devices(spec, _rows(found, frame), is_grouped=not sharding.is_tiled())
+    _list_devices(spec, _rows(found, context), is_grouped=not sharding.is_tiled())
     for dim, count in enumerate(sharding.data_dims):
         if count > 1:
             spec.sharded_dim.add(axis=dim).simple_sharding.add(num_shards=count)
     return spec
 
 
-def _rows(found: Interchange, frame: Frame) -> list[list[int]]:
+def _rows(found: Interchange, context: FormatContext) -> list[list[int]]:
     """The devices of each shard."""
     sharding = found.sharding
     if sharding.is_tiled():
         return sharding.tiles.array.reshape(sharding.num_tiles, -1).tolist()
-    count = found.num_devices or (frame.mesh and frame.mesh.num_devices)
+    count = found.num_devices or (context.mesh and context.mesh.num_devices)
     if not count:
         raise ShardingError(f"{sharding} does not say over how many devices", remedy='pass mesh=, as mesh="x=2,y=4"')
     return [list(range(count))]

@@ -23,10 +23,10 @@ class NeedsInput(LoadError):
         self.name = name
 
 
-class Value:
+class OnnxValue:
     """A tensor: `array` is what an operator gets, `static()` what it gets where the value must be known.
 
-    >>> Value(known=np.array([2, 3])).static().tolist()
+    >>> OnnxValue(known=np.array([2, 3])).static().tolist()
     [2, 3]
     """
 
@@ -65,28 +65,28 @@ class Value:
         return self._known
 
 
-Entry = Value | list[Any] | None
+Entry = OnnxValue | list[Any] | None
 """Of a name: a tensor, a sequence (of entries), or an optional that holds nothing."""
 
 
-def wrapped(found: Any) -> Entry:
+def wrap_result(found: Any) -> Entry:
     """What an operator gave, as an entry: arrays become tensors, lists sequences."""
-    if found is None or isinstance(found, Value):
+    if found is None or isinstance(found, OnnxValue):
         return found
     if isinstance(found, list):
-        return [wrapped(each) for each in found]
-    return Value(known=np.asarray(found)) if isinstance(found, np.ndarray | np.generic) else Value(found)
+        return [wrap_result(each) for each in found]
+    return OnnxValue(known=np.asarray(found)) if isinstance(found, np.ndarray | np.generic) else OnnxValue(found)
 
 
-def unwrapped(entry: Entry) -> Any:
+def unwrap_entry(entry: Entry) -> Any:
     """What an operator gets of an entry: numpy arrays of small constants, else traced arrays; lists of sequences."""
     if isinstance(entry, list):
-        return [unwrapped(each) for each in entry]
+        return [unwrap_entry(each) for each in entry]
     return entry.array if entry is not None else None
 
 
-def traced(entry: Entry) -> Any:
+def trace_entry(entry: Entry) -> Any:
     """The same without what is known: JAX's arrays in any case."""
     import jax
 
-    return jax.tree.map(jax.numpy.asarray, unwrapped(entry))
+    return jax.tree.map(jax.numpy.asarray, unwrap_entry(entry))

@@ -153,5 +153,5 @@ def check_devices(module: Module, num_partitions: int) -> None:
         leaf = alien[id(module.shardings[inst.id])]
         raise PartitionError(
             f"sharding {leaf} is for {leaf.num_devices} devices, the program for {num_partitions}",
-            where=f"%{inst.name} {inst.location}".strip(),
+            where=inst.where,
         )

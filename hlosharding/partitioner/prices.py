@@ -16,7 +16,7 @@ from hlosharding.ir import Shape
 from hlosharding.partitioner.broadcast_dims import one_slice_of
 from hlosharding.partitioner.iteration_space import untile
 from hlosharding.partitioner.value import ValuePlace
-from hlosharding.reshard import OBJECTIVES, ReshardRequest, combined, is_partial, most_bytes_per_second, plan
+from hlosharding.reshard import OBJECTIVES, ReshardRequest, is_partial, most_bytes_per_second, plan, weigh
 from hlosharding.sharding import HloSharding, stacked_partials
 
 Numbers = npt.NDArray[np.float64]
@@ -117,11 +117,11 @@ class Prices:
     def _comparable(self, nbytes: Number, seconds: Number) -> Number:
         if self.objective == "time":
             return seconds
-        return combined(self.objective, nbytes, seconds) / self.machine.inside.bandwidth
+        return weigh(self.objective, nbytes, seconds) / self.machine.inside.bandwidth
 
     def objective_value(self, cost: Cost) -> float:
         """The one figure that the objective minimises: bytes, to which seconds are added by the objective's rate."""
-        return combined(self.objective, cost.mean_bytes, cost.seconds)
+        return weigh(self.objective, cost.mean_bytes, cost.seconds)
 
     def gather_partials_cost(self, shape: Shape, partial: HloSharding) -> Cost:
         """What it costs to all-gather an array's partial results among the devices that have them."""

@@ -1,8 +1,7 @@
 """Plans that are kept: in files, compared, held to their figures, and handed to a stock `jax.jit`."""
 
-from hlosharding.plans.check import Verdict, check_plan, judged
-from hlosharding.plans.constraints import Constraint
-from hlosharding.plans.difference import CollectiveChange, Difference, ShardingChange, diff
+from hlosharding.plans.check import check_plan, judge_growth
+from hlosharding.plans.difference import Difference, diff
 from hlosharding.plans.export import ExportedPlan, export_plan
 from hlosharding.plans.golden import Golden, golden_path
 from hlosharding.plans.plan_file import PlanFile
@@ -11,21 +10,17 @@ from hlosharding.plans.replicated import is_held, replicated_values
 from hlosharding.plans.side import is_per_device
 
 __all__ = [
-    "CollectiveChange",
-    "Constraint",
     "Difference",
     "ExportedPlan",
     "Golden",
     "PipelineSteps",
     "PlanFile",
-    "ShardingChange",
-    "Verdict",
     "check_plan",
     "diff",
     "export_plan",
     "golden_path",
     "is_held",
     "is_per_device",
-    "judged",
+    "judge_growth",
     "replicated_values",
 ]

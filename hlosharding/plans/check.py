@@ -15,10 +15,11 @@ from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import machines
 from hlosharding.errors import PlanError
 from hlosharding.ir import Module
-from hlosharding.plans.golden import REPLICATED_OVER, Golden, Talk, Whole, golden_path
+from hlosharding.plans.golden import REPLICATED_OVER, Golden, ReplicatedValues, Talk, golden_path
 from hlosharding.plans.plan_file import PlanFile
 
 _MOST_NAMED = 3
+"""Culprits in a line of the verdict; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def check_plan(
         now.write(path)
         return Verdict(now, now, (), ())
     _check_same_question(golden, now, path)
-    verdict = judged(golden, now, tolerance)
+    verdict = judge_growth(golden, now, tolerance)
     if verdict.worse:
         raise PlanError(
             "; ".join(verdict.worse), where=str(path), remedy="where that is meant, record it with --update"
@@ -97,7 +98,7 @@ def _check_same_question(golden: Golden, now: Golden, path: Path) -> None:
             )
 
 
-def judged(golden: Golden, now: Golden, tolerance: float = 0.0) -> Verdict:
+def judge_growth(golden: Golden, now: Golden, tolerance: float = 0.0) -> Verdict:
     """What grew by more than the tolerance, and why; what became less."""
     culprits = {
         "received_bytes": lambda: _grown(golden.collectives, now.collectives),
@@ -121,7 +122,7 @@ def _because(named: Sequence[str]) -> str:
     return f" ({', '.join(named[:_MOST_NAMED])}{more})" if named else ""
 
 
-def _grown(before: Sequence[Talk | Whole], after: Sequence[Talk | Whole]) -> list[str]:
+def _grown(before: Sequence[Talk | ReplicatedValues], after: Sequence[Talk | ReplicatedValues]) -> list[str]:
     """Rows that are new or larger, the largest growth first; one that has only moved to another line is neither."""
     moved = Counter(row.work for row in before) & Counter(row.work for row in after)
     old = {str(row): row.nbytes for row in _without(before, moved)}
@@ -131,7 +132,7 @@ def _grown(before: Sequence[Talk | Whole], after: Sequence[Talk | Whole]) -> lis
     return [f"{said}: {old.get(said, 0):,} -> {new[said]:,}" for said in order]
 
 
-def _without(rows: Sequence[Talk | Whole], left_out: Counter[Any]) -> Iterator[Talk | Whole]:
+def _without(rows: Sequence[Talk | ReplicatedValues], left_out: Counter[Any]) -> Iterator[Talk | ReplicatedValues]:
     remaining = Counter(left_out)
     for row in rows:
         if remaining[row.work]:

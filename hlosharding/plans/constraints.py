@@ -14,12 +14,13 @@ from hlosharding.errors import ShardingError
 from hlosharding.ir import Instruction
 from hlosharding.plans.replicated import is_held
 from hlosharding.plans.smallest import smallest
-from hlosharding.plans.source_places import Place, expression, places
-from hlosharding.plans.wanted import Boundary, Wanted
+from hlosharding.plans.source_places import SourcePlace, expression, places
+from hlosharding.plans.wanted import Leaves, WantedShardings
 from hlosharding.sharding import HloSharding, MeshInfo, spell
 
 _MOST_TRIALS = 60
 _MOST_INSTRUCTIONS = 200_000
+"""Propagated in all trials, each of which propagates the whole program: some ten seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Constraints:
     """Values that XLA will lay out otherwise, and why no line says it."""
 
 
-def constraints(wanted: Wanted, inputs: Boundary, outputs: Boundary, mesh: MeshInfo) -> Constraints:
+def constraints(wanted: WantedShardings, inputs: Leaves, outputs: Leaves, mesh: MeshInfo) -> Constraints:
     """Of a program whose edge XLA is told, `inputs` and `outputs`."""
     every = [inst for inst in wanted.source.instructions if is_held(inst) and _is_layout(wanted.shardings, inst)]
 
@@ -60,7 +61,7 @@ def constraints(wanted: Wanted, inputs: Boundary, outputs: Boundary, mesh: MeshI
     apart = unreached(())
     if not apart:
         return Constraints((), ())
-    question = _Question(wanted, mesh, places(wanted.source))
+    question = _ConstraintProblem(wanted, mesh, places(wanted.source))
     candidates = question.lines(apart)
     least = len(unreached(candidates))
     most = max(8, min(_MOST_TRIALS, _MOST_INSTRUCTIONS // len(wanted.source.instructions)))
@@ -81,10 +82,10 @@ def values_of(lines: Sequence[Constraint]) -> list[Instruction]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
-    wanted: Wanted
+class _ConstraintProblem:
+    wanted: WantedShardings
     mesh: MeshInfo
-    at: Mapping[Place, Sequence[Instruction]]
+    at: Mapping[SourcePlace, Sequence[Instruction]]
 
     def lines(self, apart: Sequence[Instruction]) -> list[Constraint]:
         """One for each expression that makes one of these values, where a line can say what is wanted of it."""

@@ -20,7 +20,7 @@ from hlosharding.plans.constraints import Constraint, constraints, spec_of, valu
 from hlosharding.plans.difference import Difference, difference
 from hlosharding.plans.exported_text import constraint_lines, head_text, notes_text, shardings_text
 from hlosharding.plans.side import Side
-from hlosharding.plans.wanted import Boundary, Wanted
+from hlosharding.plans.wanted import Leaves, WantedShardings
 from hlosharding.propagation import Propagation
 from hlosharding.sharding import HloSharding, MeshInfo, prime_factors, uneven_dims
 from hlosharding.whole_files import write_whole
@@ -143,7 +143,7 @@ def export_plan(program: Module | Propagation | Partitioned, *, path: str | Path
     """
     program = getattr(program, "partitioned", program)
     partitioned = program if isinstance(program, Partitioned) else partition(program)
-    wanted = Wanted.of(partitioned)
+    wanted = WantedShardings.of(partitioned)
     if wanted.source.tensors:
         remedy = "hs.write_onnx_shardings puts a plan into the model"
         raise PlanError("an ONNX model is no function that JAX calls", remedy=remedy)
@@ -177,7 +177,7 @@ def _paths(parameters: Sequence[Instruction]) -> list[str]:
     return [p.path for p in parameters for _ in p.shape.leaves]
 
 
-def _edges(holders: Sequence[Instruction], shardings: Boundary, mesh: MeshInfo) -> list[Any]:
+def _edges(holders: Sequence[Instruction], shardings: Leaves, mesh: MeshInfo) -> list[Any]:
     """Of each argument, or result, the PartitionSpec, or a text: why it has none."""
     arrays = [(inst, shape.dims) for inst in holders for shape in inst.shape.leaves]
     both = zip(arrays, shardings, strict=True)
@@ -208,7 +208,7 @@ def _of_rank(spec: Any, rank: int) -> Any:
     return type(spec)(*spec.partitions[:rank]) if len(spec.partitions) > rank else spec
 
 
-def _said(shardings: Boundary, specs: Sequence[Any]) -> Boundary:
+def _said(shardings: Leaves, specs: Sequence[Any]) -> Leaves:
     return tuple(None if isinstance(spec, str) else s for s, spec in zip(shardings, specs, strict=True))
 
 

@@ -49,7 +49,7 @@ class Talk:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class ReplicatedValues:
     """Values that every device holds whole, alike but for their number."""
 
     value: str
@@ -103,7 +103,7 @@ class Golden:
     replicated_bytes: int
     replicated_over: int
     collectives: tuple[Talk, ...]
-    replicated: tuple[Whole, ...]
+    replicated: tuple[ReplicatedValues, ...]
 
     @classmethod
     def of(cls, partitioned: Partitioned, *, replicated_over: int = REPLICATED_OVER) -> Golden:
@@ -128,7 +128,7 @@ class Golden:
         if said.pop("version", None) != VERSION:
             raise PlanError(f"{path} is of another version", remedy="record it anew with --update")
         try:
-            rows = _rows(Talk, said.pop("collectives")), _rows(Whole, said.pop("replicated"))
+            rows = _rows(Talk, said.pop("collectives")), _rows(ReplicatedValues, said.pop("replicated"))
             made = cls(**said, collectives=rows[0], replicated=rows[1])
         except (KeyError, TypeError) as error:
             raise PlanError(f"{path} holds no recorded figures: {error}", remedy="record them with --update") from None
@@ -172,18 +172,18 @@ def _talks(partitioned: Partitioned) -> Iterator[Talk]:
     return iter(sorted(found, key=lambda talk: (-talk.received_bytes, talk.kind, talk.axes, talk.line)))
 
 
-def _wholes(partitioned: Partitioned, over: int) -> Iterator[Whole]:
+def _wholes(partitioned: Partitioned, over: int) -> Iterator[ReplicatedValues]:
     """The largest first."""
     sizes: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for value in replicated_values(partitioned, over=over):
         sizes[value.name, value.location].append(value.nbytes)
-    found = [Whole(*key, len(each), sum(each)) for key, each in sizes.items()]
+    found = [ReplicatedValues(*key, len(each), sum(each)) for key, each in sizes.items()]
     return iter(sorted(found, key=lambda whole: (-whole.nbytes, whole.value, whole.line)))
 
 
 # ---- read: a stranger's file
 
-Row = TypeVar("Row", Talk, Whole)
+Row = TypeVar("Row", Talk, ReplicatedValues)
 
 
 def _rows(kind: type[Row], tables: Any) -> tuple[Row, ...]:

@@ -46,19 +46,19 @@ def read_fields(path: str | Path) -> dict[str, Any]:
     """The fields of the `PlanFile` in a TOML file, or in a JSON file with the same keys.  Raises PlanError."""
     text = read_text(path, PlanError)
     parsed = parsed_json if Path(path).suffix == ".json" else parsed_toml
-    return _Reader(str(path), text).fields(parsed(str(path), text, PlanError))
+    return _PlanReader(str(path), text).fields(parsed(str(path), text, PlanError))
 
 
 def parse_fields(text: str, name: str = "the plan") -> dict[str, Any]:
     """The same of a TOML text; `name`: what messages call it."""
-    return _Reader(name, text).fields(parsed_toml(name, text, PlanError))
+    return _PlanReader(name, text).fields(parsed_toml(name, text, PlanError))
 
 
 class _Unlike(Exception):
     """What a key takes, of a value that is none such."""
 
 
-class _Reader:
+class _PlanReader:
     """Checks what one file says."""
 
     def __init__(self, path: str, text: str) -> None:

@@ -29,7 +29,7 @@ _HOLD = PACKS | CONTROL_FLOW | {"parameter", "constant", "custom-call"}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourcePlace:
     """Where an expression begins, and the last JAX op of it: all calls of one function have the same places."""
 
     file: str
@@ -42,12 +42,12 @@ class Place:
         return f"{file_name(self.file)}:{self.line}"
 
 
-def places(module: Module) -> dict[Place, list[Instruction]]:
+def places(module: Module) -> dict[SourcePlace, list[Instruction]]:
     """The values of a traced program that are values of expressions, in program order.
 
     Gradients have no expression of their own, nor have values under `jax.vmap`, whose expressions have fewer dims.
     """
-    found: dict[Place, list[Instruction]] = {}
+    found: dict[SourcePlace, list[Instruction]] = {}
     at = {inst: place for inst in module.instructions if (place := _place_of(inst)) is not None}
     for inst, place in at.items():
         # What another op of the same expression reads is not its value yet.
@@ -56,7 +56,7 @@ def places(module: Module) -> dict[Place, list[Instruction]]:
     return found
 
 
-def _place_of(inst: Instruction) -> Place | None:
+def _place_of(inst: Instruction) -> SourcePlace | None:
     if inst.opcode in _HOLD or not inst.shape.is_array or not inst.shape.rank:
         return None
     if inst.is_backward or "vmap(" in inst.op_name:
@@ -65,13 +65,13 @@ def _place_of(inst: Instruction) -> Place | None:
         return None
     frame = inst.frames.of_user[0]
     primitive = inst.op_name.rpartition("/")[2]
-    return Place(frame.file, frame.line, frame.column, primitive if primitive in _OPERATORS else "")
+    return SourcePlace(frame.file, frame.line, frame.column, primitive if primitive in _OPERATORS else "")
 
 
-def expression(place: Place) -> str:
+def expression(place: SourcePlace) -> str:
     """The source of the expression; "" where it cannot be read.
 
-    >>> expression(Place("no-such-file.py", 1, 0, ""))
+    >>> expression(SourcePlace("no-such-file.py", 1, 0, ""))
     ''
     """
     nodes = [node for node in _expressions(place.file, place.line) if node.col_offset == place.column]

@@ -14,23 +14,23 @@ from hlosharding.ir import Instruction, Module
 from hlosharding.propagation import propagate
 from hlosharding.sharding import REPLICATED, HloSharding
 
-Boundary = tuple[HloSharding | None, ...]
+Leaves = tuple[HloSharding | None, ...]
 """Of each argument, or each result; None: left to XLA."""
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedShardings:
     """The shardings of a partitioned program, and what its writer said in the source himself."""
 
     source: Module
     """As it was given, with all annotations."""
     shardings: Mapping[str, HloSharding]
     """Of every value, as the program that runs has it."""
-    inputs: Boundary
-    outputs: Boundary
+    inputs: Leaves
+    outputs: Leaves
 
     @classmethod
-    def of(cls, partitioned: Partitioned) -> Wanted:
+    def of(cls, partitioned: Partitioned) -> WantedShardings:
         """Raises PlanError for a program that XLA compiled already."""
         propagation = partitioned.propagation
         if propagation is None or partitioned.module is propagation.module:
@@ -41,7 +41,7 @@ class Wanted:
         inputs = (leaf for p in local.entry.parameters for leaf in _leaves(local.sharding(p)))
         return cls(propagation.source, shardings, tuple(inputs), _leaves(local.sharding(local.entry.root)))
 
-    def stock(self, inputs: Boundary, outputs: Boundary, constrained: Iterable[Instruction] = ()) -> Module:
+    def stock(self, inputs: Leaves, outputs: Leaves, constrained: Iterable[Instruction] = ()) -> Module:
         """The program as a stock `jax.jit` hands it to XLA: shardings at its edge, those that the source says itself,
         and constraints."""
         made = self.source.clone()
@@ -71,7 +71,7 @@ def _is_said_in_source(inst: Instruction, sharding: HloSharding | None) -> bool:
     return is_manual or inst.opcode == "custom-call"
 
 
-def _put_boundary(module: Module, inputs: Boundary, outputs: Boundary) -> None:
+def _put_boundary(module: Module, inputs: Leaves, outputs: Leaves) -> None:
     """What is None stays open, as `jax.jit` leaves it."""
     start = 0
     is_open: list[bool] = []
@@ -85,7 +85,7 @@ def _put_boundary(module: Module, inputs: Boundary, outputs: Boundary) -> None:
     module.open_outputs = tuple(leaf is None for leaf in outputs)
 
 
-def _put(module: Module, inst: Instruction, leaves: Boundary) -> None:
+def _put(module: Module, inst: Instruction, leaves: Leaves) -> None:
     said = [leaf if leaf is not None else REPLICATED for leaf in leaves]
     if any(leaf is not None for leaf in leaves):
         module.shardings[inst.id] = HloSharding.tuple(said) if inst.shape.is_tuple else said[0]

@@ -12,7 +12,7 @@ from hlosharding.errors import PropagationError
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.ir import unspecified_dims
 from hlosharding.propagation import policy
-from hlosharding.propagation.graph import Graph
+from hlosharding.propagation.graph import PropagationGraph
 from hlosharding.propagation.op_view import same_dims
 from hlosharding.propagation.provenance import Trail
 from hlosharding.sharding import HloSharding, OpMetadata, ShardGroup
@@ -38,7 +38,7 @@ class Annotations:
 
 
 def read_annotations(
-    graph: Graph, *, cse_prevention: bool, parameters_allowed: tuple[bool, ...], trail: Trail
+    graph: PropagationGraph, *, cse_prevention: bool, parameters_allowed: tuple[bool, ...], trail: Trail
 ) -> Annotations:
     """Process every `Sharding` call and shard group, per computation in reverse post order."""
     notes = Annotations()
@@ -56,7 +56,7 @@ def read_annotations(
 
 
 def _process_call(
-    graph: Graph,
+    graph: PropagationGraph,
     notes: Annotations,
     i: int,
     cse_prevention: bool,
@@ -86,7 +86,7 @@ def _process_call(
         graph.bypass(i)
 
 
-def _sharding_of_call(graph: Graph, i: int) -> HloSharding:
+def _sharding_of_call(graph: PropagationGraph, i: int) -> HloSharding:
     sharding = graph.sharding[i]
     if sharding is None:
         raise PropagationError(
@@ -101,7 +101,7 @@ def _group(sharding: HloSharding | None) -> ShardGroup | None:
     return None if sharding is None or sharding.is_tuple() else sharding.shard_group
 
 
-def _check_parameter(graph: Graph, i: int, operand: int, allowed: tuple[bool, ...]) -> None:
+def _check_parameter(graph: PropagationGraph, i: int, operand: int, allowed: tuple[bool, ...]) -> None:
     """XLA aborts here; the group could not be honoured."""
     if not graph.is_parameter(operand):
         return
@@ -113,7 +113,7 @@ def _check_parameter(graph: Graph, i: int, operand: int, allowed: tuple[bool, ..
         )
 
 
-def _register_member(graph: Graph, notes: Annotations, i: int) -> None:
+def _register_member(graph: PropagationGraph, notes: Annotations, i: int) -> None:
     """Note the shard group of an instruction, and clear the mark."""
     sharding = graph.sharding[i]
     group = _group(sharding)
@@ -141,7 +141,7 @@ def is_cse_mark(sharding: HloSharding) -> bool:
     return not sharding.is_tuple() and len(sharding.metadata) == 1 and sharding.metadata[0].op_name == CSE_MARK
 
 
-def clear_cse_marks(graph: Graph) -> bool:
+def clear_cse_marks(graph: PropagationGraph) -> bool:
     """Drop shardings of earlier CSE-prevention runs; was there any?"""
     marks = {id(s) for s in graph.distinct_shardings() if is_cse_mark(s)}
     if marks:
@@ -149,7 +149,7 @@ def clear_cse_marks(graph: Graph) -> bool:
     return bool(marks)
 
 
-def assign_metadata(graph: Graph) -> bool:
+def assign_metadata(graph: PropagationGraph) -> bool:
     """Give leaves without metadata that of their instruction; did any change?"""
     changed = False
     for i, sharding in enumerate(graph.sharding):
@@ -163,7 +163,7 @@ def assign_metadata(graph: Graph) -> bool:
     return changed
 
 
-def strip_metadata(graph: Graph) -> bool:
+def strip_metadata(graph: PropagationGraph) -> bool:
     """Take all metadata off; did any change?"""
     new = {id(s): s.without_metadata() for s in graph.distinct_shardings()}
     changed = any(id(s) != number for number, s in new.items())
@@ -172,14 +172,14 @@ def strip_metadata(graph: Graph) -> bool:
     return changed
 
 
-def check_while_bodies(graph: Graph) -> None:
+def check_while_bodies(graph: PropagationGraph) -> None:
     """A body with a channel op on device D lives on D as a whole (CheckAndUpdateDeviceAssignmentsInWhileBody)."""
     for i in graph.control_flow():
         if graph.is_loop(i):
             _check_while_body(graph, i, graph.called[i][0])
 
 
-def _check_while_body(graph: Graph, loop: int, body: int) -> None:
+def _check_while_body(graph: PropagationGraph, loop: int, body: int) -> None:
     channel: int | None = None
     device: int | None = None
     seen: dict[int, int] = {}
@@ -208,12 +208,12 @@ def _check_while_body(graph: Graph, loop: int, body: int) -> None:
         graph.sharding[root] = leaf.normalize_tuple(len(shape.leaves)) if shape.is_tuple else leaf
 
 
-def _device(graph: Graph, i: int) -> int | None:
+def _device(graph: PropagationGraph, i: int) -> int | None:
     sharding = graph.sharding[i]
     return None if sharding is None else sharding.device
 
 
-def _check_device(graph: Graph, i: int, device: int, channel: int | None, wanted: int) -> None:
+def _check_device(graph: PropagationGraph, i: int, device: int, channel: int | None, wanted: int) -> None:
     if device == wanted or channel is None:
         return
     raise PropagationError(
@@ -222,14 +222,14 @@ def _check_device(graph: Graph, i: int, device: int, channel: int | None, wanted
     )
 
 
-def _is_channel_op(graph: Graph, i: int) -> bool:
+def _is_channel_op(graph: PropagationGraph, i: int) -> bool:
     opcode, instruction = graph.opcode[i], graph.instructions[i]
     if opcode in policy.CHANNEL_TRANSFERS:
         return not instruction.proto.is_host_transfer
     return opcode in policy.CHANNEL_REDUCTIONS and bool(instruction.channel_id)
 
 
-def provided(graph: Graph, *, to_outputs: bool, to_parameters: bool) -> set[int]:
+def find_provided(graph: PropagationGraph, *, to_outputs: bool, to_parameters: bool) -> set[int]:
     """The instructions whose sharding may not change; a while as fixed root first gets a copy behind it."""
     fixed: set[int] = set()
     for ids in graph.order:
@@ -255,7 +255,7 @@ def provided(graph: Graph, *, to_outputs: bool, to_parameters: bool) -> set[int]
     return fixed
 
 
-def unknown_becomes_replicated(graph: Graph) -> None:
+def unknown_becomes_replicated(graph: PropagationGraph) -> None:
     """Unknown was a place holder; propagation starts from replicated."""
     if not any(s.is_unknown() for s in graph.distinct_shardings()):
         return

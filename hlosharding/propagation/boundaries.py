@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from hlosharding.errors import PropagationError
 from hlosharding.ir import Shape
-from hlosharding.propagation.graph import Graph
+from hlosharding.propagation.graph import PropagationGraph
 from hlosharding.propagation.op_view import element_sharding, leaf_range
 from hlosharding.sharding import HloSharding
 
 
 @dataclass(frozen=True, slots=True)
-class Boundary:
+class OpenBoundary:
     """Which outputs and parameters may be given shardings, and what they had before."""
 
     to_outputs: tuple[bool, ...]
@@ -33,19 +33,19 @@ class Boundary:
         return any(self.to_parameters)
 
 
-def save(graph: Graph, to_outputs: tuple[bool, ...], to_parameters: tuple[bool, ...]) -> Boundary:
+def save(graph: PropagationGraph, to_outputs: tuple[bool, ...], to_parameters: tuple[bool, ...]) -> OpenBoundary:
     """Remember the shardings at the edges, once annotations are read; checks the sizes of both vectors."""
     root = graph.sharding[graph.entry_root]
     is_tuple = graph.instructions[graph.entry_root].shape.is_tuple
     leaves = root.tuple_elements if any(to_outputs) and is_tuple and root is not None else ()
     parameters = graph.parameters[graph.entry]
     saved = tuple(graph.sharding[i] for i in parameters) if any(to_parameters) else ()
-    boundary = Boundary(to_outputs, to_parameters, leaves, saved)
+    boundary = OpenBoundary(to_outputs, to_parameters, leaves, saved)
     _check(graph, boundary)
     return boundary
 
 
-def _check(graph: Graph, boundary: Boundary) -> None:
+def _check(graph: PropagationGraph, boundary: OpenBoundary) -> None:
     root = graph.sharding[graph.entry_root]
     size = len(boundary.to_outputs)
     if boundary.any_output and root is not None and size not in (1, len(root.tuple_elements)):
@@ -65,7 +65,7 @@ def _check(graph: Graph, boundary: Boundary) -> None:
         )
 
 
-def restore(graph: Graph, boundary: Boundary) -> None:
+def restore(graph: PropagationGraph, boundary: OpenBoundary) -> None:
     """Give back what may not change, then replicate what its tiling does not divide evenly."""
     _restore_root(graph, boundary)
     if boundary.any_parameter:
@@ -76,7 +76,7 @@ def restore(graph: Graph, boundary: Boundary) -> None:
         _even_parameters(graph, boundary.to_parameters)
 
 
-def _restore_root(graph: Graph, boundary: Boundary) -> None:
+def _restore_root(graph: PropagationGraph, boundary: OpenBoundary) -> None:
     root, saved = graph.entry_root, boundary.root_leaves
     sharding = graph.sharding[root]
     if not saved or len(saved) != len(boundary.to_outputs) or sharding is None:
@@ -88,7 +88,7 @@ def _restore_root(graph: Graph, boundary: Boundary) -> None:
     graph.sharding[root] = HloSharding.tuple(leaves)
 
 
-def _restore_parameters(graph: Graph, boundary: Boundary) -> None:
+def _restore_parameters(graph: PropagationGraph, boundary: OpenBoundary) -> None:
     parameters, allowed = graph.parameters[graph.entry], boundary.to_parameters
     if len(allowed) == len(parameters):
         for i, may, before in zip(parameters, allowed, boundary.parameters, strict=True):
@@ -108,7 +108,7 @@ def _restore_parameters(graph: Graph, boundary: Boundary) -> None:
     graph.sharding[parameters[0]] = HloSharding.tuple(leaves)
 
 
-def _even_root(graph: Graph, allowed: tuple[bool, ...]) -> None:
+def _even_root(graph: PropagationGraph, allowed: tuple[bool, ...]) -> None:
     root = graph.entry_root
     shape, sharding = graph.instructions[root].shape, graph.sharding[root]
     if sharding is None:
@@ -120,7 +120,7 @@ def _even_root(graph: Graph, allowed: tuple[bool, ...]) -> None:
         graph.sharding[root] = _even_elements(shape, sharding, allowed)
 
 
-def _even_parameters(graph: Graph, allowed: tuple[bool, ...]) -> None:
+def _even_parameters(graph: PropagationGraph, allowed: tuple[bool, ...]) -> None:
     parameters = graph.parameters[graph.entry]
     if len(allowed) == len(parameters):
         for i, may in zip(parameters, allowed, strict=True):

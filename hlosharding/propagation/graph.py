@@ -18,7 +18,7 @@ _CUSTOM_CALL, _COPY = "custom-call", "copy"
 """A `Sharding` call, and what the pass makes of it (and puts behind a root)."""
 
 
-class Graph:
+class PropagationGraph:
     """Lists indexed by instruction id; `order[c]` holds the ids of computation `c`, in the module's order."""
 
     def __init__(self, module: Module) -> None:

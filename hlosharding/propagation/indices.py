@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from hlosharding.propagation import policy
-from hlosharding.propagation.graph import Graph
+from hlosharding.propagation.graph import PropagationGraph
 from hlosharding.propagation.handlers import output_dims_of
 from hlosharding.propagation.op_view import ParallelDims
 from hlosharding.rules import addressing
 
 
-def parallel_dims(graph: Graph, i: int, callers: dict[int, int]) -> ParallelDims | None:
+def parallel_dims(graph: PropagationGraph, i: int, callers: dict[int, int]) -> ParallelDims | None:
     """The implicit parallel dims of gather or scatter `i`, or None."""
     instruction, operands = graph.instructions[i], graph.operands[i]
     how = addressing(instruction)
@@ -40,14 +40,14 @@ def parallel_dims(graph: Graph, i: int, callers: dict[int, int]) -> ParallelDims
     return ParallelDims(tuple(d for _, d in found), along, output_dims_of(along, how.vector_dim, how.windows))
 
 
-def _concatenate_behind_copies(graph: Graph, indices: int) -> int:
+def _concatenate_behind_copies(graph: PropagationGraph, indices: int) -> int:
     behind = indices
     while graph.opcode[behind] in policy.COPIES:
         behind = graph.operands[behind][0]
     return behind if graph.opcode[behind] in policy.STACKS else indices
 
 
-def _columns(graph: Graph, indices: int, vector_dim: int, callers: dict[int, int]) -> Iterator[int | None]:
+def _columns(graph: PropagationGraph, indices: int, vector_dim: int, callers: dict[int, int]) -> Iterator[int | None]:
     """For each component of the index vector: the indices dim along which it is an iota, or None."""
     joined = graph.opcode[indices] in policy.STACKS and graph.instructions[indices].dimensions[0] == vector_dim
     pieces = graph.operands[indices] if joined else [indices]
@@ -57,17 +57,17 @@ def _columns(graph: Graph, indices: int, vector_dim: int, callers: dict[int, int
         yield from (None if dim == vector_dim else dim,) * width
 
 
-def _iota_dim(graph: Graph, i: int, callers: dict[int, int]) -> int | None:
+def _iota_dim(graph: PropagationGraph, i: int, callers: dict[int, int]) -> int | None:
     """The dim along which `i` is 0, 1, 2, ...; None if it is no iota."""
     find = _IOTA_DIM.get(graph.opcode[i])
     return None if find is None else find(graph, i, callers)
 
 
-def _of_iota(graph: Graph, i: int, callers: dict[int, int]) -> int | None:
+def _of_iota(graph: PropagationGraph, i: int, callers: dict[int, int]) -> int | None:
     return graph.instructions[i].iota_dimension
 
 
-def _of_constant(graph: Graph, i: int, callers: dict[int, int]) -> int | None:
+def _of_constant(graph: PropagationGraph, i: int, callers: dict[int, int]) -> int | None:
     return _dim_counted_along(graph.instructions[i].literal) if _may_be_iota(graph, i) else None
 
 
@@ -84,24 +84,24 @@ def _dim_counted_along(literal: np.ndarray) -> int | None:
     return None
 
 
-def _of_broadcast(graph: Graph, i: int, callers: dict[int, int]) -> int | None:
+def _of_broadcast(graph: PropagationGraph, i: int, callers: dict[int, int]) -> int | None:
     dim = _iota_dim(graph, graph.operands[i][0], callers) if _may_be_iota(graph, i) else None
     return None if dim is None else graph.instructions[i].dimensions[dim]
 
 
-def _of_element(graph: Graph, i: int, callers: dict[int, int]) -> int | None:
+def _of_element(graph: PropagationGraph, i: int, callers: dict[int, int]) -> int | None:
     if not (_may_be_iota(graph, i) and graph.is_parameter(graph.operands[i][0])):
         return None
     passed = _passed_element(graph, i, callers)
     return None if passed is None else _iota_dim(graph, passed, callers)
 
 
-def _may_be_iota(graph: Graph, i: int) -> bool:
+def _may_be_iota(graph: PropagationGraph, i: int) -> bool:
     """XLA looks for an iota behind values of one type only."""
     return graph.instructions[i].shape.element_type == "s32"
 
 
-_IOTA_DIM: dict[str, Callable[[Graph, int, dict[int, int]], int | None]] = {
+_IOTA_DIM: dict[str, Callable[[PropagationGraph, int, dict[int, int]], int | None]] = {
     "iota": _of_iota,
     "constant": _of_constant,
     "broadcast": _of_broadcast,
@@ -109,7 +109,7 @@ _IOTA_DIM: dict[str, Callable[[Graph, int, dict[int, int]], int | None]] = {
 }
 
 
-def _passed_element(graph: Graph, element: int, callers: dict[int, int]) -> int | None:
+def _passed_element(graph: PropagationGraph, element: int, callers: dict[int, int]) -> int | None:
     """What a loop or branch is handed at that tuple position, provided that a loop never changes it."""
     computation, index = graph.computation[element], graph.instructions[element].tuple_index
     caller = callers.get(computation)

@@ -11,7 +11,7 @@ from hlosharding.ir import custom_call_targets as targets
 from hlosharding.propagation import policy
 from hlosharding.propagation.handlers import BACKWARD, FORWARD
 from hlosharding.propagation.improving import LookAhead, Receiver, best_operand, improve
-from hlosharding.propagation.op_view import Edge, OpView, carry, partitioned, same_dims
+from hlosharding.propagation.op_view import Edge, OpView, carry, is_partitioned, same_dims
 from hlosharding.sharding import HloSharding, replicate_all_data_dims
 
 Shardings = list[HloSharding | None]
@@ -132,7 +132,7 @@ def offer_to_operand(
     The caller has checked that the user lets shardings pass at this level.  `others` are the shardings of the operands
     that `other_operands` names.
     """
-    if not partitioned(user):
+    if not is_partitioned(user):
         return None
     handler = BACKWARD.get(edge.op.opcode)
     if handler is not None:

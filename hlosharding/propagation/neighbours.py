@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from hlosharding.propagation import data_flow
-from hlosharding.propagation.graph import Graph
+from hlosharding.propagation.graph import PropagationGraph
 from hlosharding.propagation.policy import PASSES_LEAVES
 from hlosharding.sharding import HloSharding
 
@@ -18,31 +18,31 @@ ValueLeaf = tuple[int, int | None]
 """An instruction by id, and the leaf of its tuple; None: an array, or a tuple as a whole."""
 
 
-def held(sharding: HloSharding | None, leaf: int | None) -> HloSharding | None:
+def leaf_sharding(sharding: HloSharding | None, leaf: int | None) -> HloSharding | None:
     """What one leaf has of a tuple's sharding."""
     if sharding is None or leaf is None or not sharding.is_tuple():
         return sharding
     return sharding.leaves[leaf] if leaf < len(sharding.leaves) else None
 
 
-def leaf_count(graph: Graph, i: int) -> int | None:
+def leaf_count(graph: PropagationGraph, i: int) -> int | None:
     """How many leaves a tuple has; None for an array."""
     shape = graph.instructions[i].shape
     return len(shape.leaves) if shape.is_tuple else None
 
 
-def element_base(graph: Graph, i: int) -> int:
+def element_base(graph: PropagationGraph, i: int) -> int:
     """Of a get-tuple-element, the first leaf that it takes from its operand."""
     inst = graph.instructions[i]
     return inst.operands[0].shape.first_leaves[inst.tuple_index]
 
 
-def operand_base(graph: Graph, i: int, position: int) -> int:
+def operand_base(graph: PropagationGraph, i: int, position: int) -> int:
     """Of a tuple, the first leaf that one of its operands becomes."""
     return graph.instructions[i].shape.first_leaves[position]
 
 
-def holder(graph: Graph, i: int, leaf: int) -> ValueLeaf:
+def holder(graph: PropagationGraph, i: int, leaf: int) -> ValueLeaf:
     """The operand of a tuple that became one of its leaves."""
     first = graph.instructions[i].shape.first_leaves
     position = bisect_right(first, leaf) - 1
@@ -50,12 +50,12 @@ def holder(graph: Graph, i: int, leaf: int) -> ValueLeaf:
     return operand, None if leaf_count(graph, operand) is None else leaf - first[position]
 
 
-def passes_leaves(graph: Graph, i: int) -> bool:
+def passes_leaves(graph: PropagationGraph, i: int) -> bool:
     """Does the op hand values on as they are?"""
     return graph.opcode[i] in PASSES_LEAVES
 
 
-def sources(graph: Graph, callers: dict[int, int], value: ValueLeaf) -> list[ValueLeaf]:
+def sources(graph: PropagationGraph, callers: dict[int, int], value: ValueLeaf) -> list[ValueLeaf]:
     """What a value is made of: one per operand of an op that computes."""
     i, leaf = value
     operands, called = graph.operands[i], graph.called[i]
@@ -75,7 +75,7 @@ def sources(graph: Graph, callers: dict[int, int], value: ValueLeaf) -> list[Val
     return alike or [(o, None) for o in (operands[leaf : leaf + 1] or operands)]
 
 
-def _passed(graph: Graph, callers: dict[int, int], value: ValueLeaf) -> list[ValueLeaf]:
+def _passed(graph: PropagationGraph, callers: dict[int, int], value: ValueLeaf) -> list[ValueLeaf]:
     i, leaf = value
     caller = callers.get(graph.computation[i])
     if caller is None:
@@ -86,7 +86,7 @@ def _passed(graph: Graph, callers: dict[int, int], value: ValueLeaf) -> list[Val
     return [] if passed is None else [(passed, leaf)]
 
 
-def users(graph: Graph, callers: dict[int, int], value: ValueLeaf) -> list[ValueLeaf]:
+def users(graph: PropagationGraph, callers: dict[int, int], value: ValueLeaf) -> list[ValueLeaf]:
     """Who takes a value, and what it is there."""
     i, leaf = value
     found = dict.fromkeys(taken for user in graph.users[i] for taken in _taken(graph, user, value))
@@ -96,7 +96,7 @@ def users(graph: Graph, callers: dict[int, int], value: ValueLeaf) -> list[Value
     return list(found)
 
 
-def _taken(graph: Graph, user: int, value: ValueLeaf) -> Iterator[ValueLeaf]:
+def _taken(graph: PropagationGraph, user: int, value: ValueLeaf) -> Iterator[ValueLeaf]:
     i, leaf = value
     count = leaf_count(graph, user)
     positions = graph.positions(i, user)
@@ -114,7 +114,7 @@ def _taken(graph: Graph, user: int, value: ValueLeaf) -> Iterator[ValueLeaf]:
         yield from ((user, n) for n in positions if n < count)
 
 
-def _parameters(graph: Graph, caller: int, positions: list[int], leaf: int | None) -> Iterator[ValueLeaf]:
+def _parameters(graph: PropagationGraph, caller: int, positions: list[int], leaf: int | None) -> Iterator[ValueLeaf]:
     """What a branch or a callee takes the value as."""
     taken = data_flow.HANDS_OVER[graph.opcode[caller]].parameter
     parameters = (taken(graph, caller, position) for position in positions)

@@ -13,7 +13,7 @@ from hlosharding.ir import CONTROL_FLOW
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.propagation import data_flow, policy
 from hlosharding.propagation.annotations import Annotations
-from hlosharding.propagation.graph import Graph
+from hlosharding.propagation.graph import PropagationGraph
 from hlosharding.propagation.op_view import Edge, OpView
 from hlosharding.propagation.ops import OpTable
 from hlosharding.propagation.worklist import REFINABLE
@@ -23,7 +23,7 @@ Use = tuple[int, Edge]
 """One use of a value: the user's place, and what it is to the value."""
 
 _WIDE = 8
-"""Operands, from which on a search among them is worth a table."""
+"""Operands, from which on a search among them is worth a table: a tuple may have thousands."""
 
 
 class Nodes:
@@ -31,7 +31,7 @@ class Nodes:
 
     def __init__(
         self,
-        graph: Graph,
+        graph: PropagationGraph,
         notes: Annotations,
         callers: dict[int, int],
         provided: set[int],

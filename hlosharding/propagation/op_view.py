@@ -166,7 +166,7 @@ def carry(sharding: HloSharding, links: Links, source_rank: int, target_rank: in
     return along_dims(sharding, here, there, target_rank + len(surplus))
 
 
-def partitioned(sharding: HloSharding | None) -> bool:
+def is_partitioned(sharding: HloSharding | None) -> bool:
     """XLA's IsSpatiallyPartitioned: there is a sharding, and not a bare single device."""
     return sharding is not None and sharding.is_spatially_partitioned()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from hlosharding.ir import INDEXED, PARTITIONING_MARK, Instruction, Shape, attributes_of
 from hlosharding.propagation import policy
-from hlosharding.propagation.graph import Graph
+from hlosharding.propagation.graph import PropagationGraph
 from hlosharding.propagation.handlers import other_operands
 from hlosharding.propagation.indices import parallel_dims
 from hlosharding.propagation.op_view import Edge, Memos, OpView, leaf_range, memos_from, same_dims
@@ -28,7 +28,7 @@ _ATTRIBUTES: dict[str, Callable[[Instruction], Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _OpcodeFacts:
     """What an opcode alone decides."""
 
     family: str
@@ -47,10 +47,10 @@ _BY_INSTRUCTION = frozenset({"bitcast-convert", "call", "custom-call", "fusion",
 class OpTable:
     """Builds the ops of one run."""
 
-    def __init__(self, graph: Graph, callers: dict[int, int], *, spmd: bool, to_outputs: bool) -> None:
+    def __init__(self, graph: PropagationGraph, callers: dict[int, int], *, spmd: bool, to_outputs: bool) -> None:
         self.graph, self.callers, self.spmd, self.to_outputs = graph, callers, spmd, to_outputs
         self._ops: dict[Any, OpView] = {}
-        self._kinds: dict[str, _Kind] = {}
+        self._kinds: dict[str, _OpcodeFacts] = {}
         self._as_is: dict[Shape, Memos] = {}
         """Shape of a value -> what is known of users that would like it to have what they have."""
         self._shapes = [i.shape for i in graph.instructions]
@@ -92,7 +92,7 @@ class OpTable:
         shapes = tuple([self._shapes[o] for o in reads])
         return shapes if len(places) == len(reads) else (shapes, alike)
 
-    def _rest(self, i: int, opcode: str, kind: _Kind, is_root: bool) -> tuple[bool, bool, Any]:
+    def _rest(self, i: int, opcode: str, kind: _OpcodeFacts, is_root: bool) -> tuple[bool, bool, Any]:
         """(receives, refuses, what the place says) of an instruction whose opcode does not decide it all."""
         if self.graph.is_parameter(i):
             connected = self.graph.computation[i] in self.callers
@@ -101,7 +101,7 @@ class OpTable:
         refuses = not receives and self._refuses(i, opcode, self.graph.instructions[i], is_root)
         return receives, refuses, self._neighbours(i, opcode)
 
-    def _make(self, i: int, opcode: str, kind: _Kind, aggressive: bool, rest: tuple[bool, bool, Any]) -> OpView:
+    def _make(self, i: int, opcode: str, kind: _OpcodeFacts, aggressive: bool, rest: tuple[bool, bool, Any]) -> OpView:
         receives, refuses, neighbours = rest
         op = OpView(
             instruction=self.graph.instructions[i],
@@ -137,11 +137,11 @@ class OpTable:
         memos = self._as_is.get(shape) or self._as_is.setdefault(shape, memos_from(0))
         return Edge(op, positions, memos, leaf=leaf_range(op.shape, positions[0])[0] if goes_into_tuple else None)
 
-    def _kind(self, i: int, opcode: str, instruction: Instruction) -> _Kind:
+    def _kind(self, i: int, opcode: str, instruction: Instruction) -> _OpcodeFacts:
         target = self.graph.target(i)
         elementwise = policy.is_elementwise(instruction, opcode)
         can_receive = policy.may_receive(instruction, opcode, elementwise, target, self.spmd)
-        kind = _Kind(
+        kind = _OpcodeFacts(
             family=_family(opcode, elementwise) + target,
             elementwise=elementwise,
             through=policy.through_level(opcode, elementwise, target),
@@ -178,7 +178,7 @@ def _family(opcode: str, elementwise: bool) -> str:
     return opcode
 
 
-def _stacks_weights(graph: Graph, i: int) -> bool:
+def _stacks_weights(graph: PropagationGraph, i: int) -> bool:
     """Are all operands reshapes of a parameter or tuple element?  (AggressiveConcatOperandShardingCanPassThrough)"""
     for operand in graph.operands[i]:
         if graph.opcode[operand] not in policy.STACKED:

@@ -19,7 +19,7 @@ from hlosharding.propagation import annotations, boundaries, data_flow, threads
 from hlosharding.propagation.annotations import Annotations
 from hlosharding.propagation.explain import Explanation, LostOffer, conflicts, explain
 from hlosharding.propagation.fixpoint import run_level
-from hlosharding.propagation.graph import Graph
+from hlosharding.propagation.graph import PropagationGraph
 from hlosharding.propagation.neighbours import ValueLeaf
 from hlosharding.propagation.nodes import Nodes
 from hlosharding.propagation.policy import BROADCASTS, LAST_LEVEL, SHARD_BARRIER_FROM, SHARD_BARRIER_TO
@@ -155,7 +155,7 @@ def propagate(
     options = _Options(is_spmd, propagate_metadata, _vector(outputs), _vector(parameters), cse_prevention_only)
     names = (execution_threads,) if isinstance(execution_threads, str) else execution_threads
     with blaming(module):
-        graph = Graph(module)
+        graph = PropagationGraph(module)
         hidden = threads.hide(graph, names)
         found = _run(graph, options)
         threads.bring_back(graph, hidden)
@@ -171,7 +171,7 @@ class _Options:
     cse_prevention_only: bool
 
 
-def _run(graph: Graph, options: _Options) -> Propagation:
+def _run(graph: PropagationGraph, options: _Options) -> Propagation:
     """XLA's ShardingPropagation::Run."""
     trail = Trail()
     original = list(graph.sharding) if options.cse_prevention_only else None
@@ -198,19 +198,19 @@ def _run(graph: Graph, options: _Options) -> Propagation:
 
 
 def _prepare(
-    graph: Graph, notes: Annotations, boundary: boundaries.Boundary, trail: Trail, *, is_spmd: bool
+    graph: PropagationGraph, notes: Annotations, boundary: boundaries.OpenBoundary, trail: Trail, *, is_spmd: bool
 ) -> PropagationState:
     annotations.check_while_bodies(graph)
     callers = data_flow.connect(graph, trail)
     outputs, parameters = boundary.any_output, boundary.any_parameter
-    fixed = annotations.provided(graph, to_outputs=outputs, to_parameters=parameters)
+    fixed = annotations.find_provided(graph, to_outputs=outputs, to_parameters=parameters)
     annotations.unknown_becomes_replicated(graph)
     nodes = Nodes(graph, notes, callers, fixed, spmd=is_spmd, to_outputs=outputs, to_parameters=parameters)
     return PropagationState(nodes, trail)
 
 
 def _finish(
-    graph: Graph, boundary: boundaries.Boundary, original: list[HloSharding | None] | None, trail: Trail
+    graph: PropagationGraph, boundary: boundaries.OpenBoundary, original: list[HloSharding | None] | None, trail: Trail
 ) -> None:
     before = list(graph.sharding)
     if original is not None:
@@ -225,7 +225,7 @@ def _vector(value: bool | Sequence[bool]) -> tuple[bool, ...]:
     return (value,) if isinstance(value, bool) else tuple(map(bool, value))
 
 
-def _align_groups(graph: Graph, notes: Annotations, trail: Trail) -> list[int]:
+def _align_groups(graph: PropagationGraph, notes: Annotations, trail: Trail) -> list[int]:
     """Members of a shard_as group end up with one sharding; returns the instructions that were set."""
     touched: list[int] = []
     for members in notes.shard_as.values():
@@ -241,7 +241,7 @@ def _align_groups(graph: Graph, notes: Annotations, trail: Trail) -> list[int]:
     return touched
 
 
-def _common(graph: Graph, members: list[int]) -> HloSharding:
+def _common(graph: PropagationGraph, members: list[int]) -> HloSharding:
     default = HloSharding.replicate()
     shardings: list[HloSharding] = []
     for i in members:
@@ -257,7 +257,7 @@ def _common(graph: Graph, members: list[int]) -> HloSharding:
         raise clash(graph, members[0], error) from error
 
 
-def _relay_barriers(graph: Graph, notes: Annotations) -> list[int]:
+def _relay_barriers(graph: PropagationGraph, notes: Annotations) -> list[int]:
     """A ShardBarrierFrom in a shard_as group passes its sharding on to its operand."""
     if not notes.shard_as:
         return []
@@ -271,13 +271,13 @@ def _relay_barriers(graph: Graph, notes: Annotations) -> list[int]:
     return barriers
 
 
-def _remove_barriers(graph: Graph, notes: Annotations) -> None:
+def _remove_barriers(graph: PropagationGraph, notes: Annotations) -> None:
     _relay_barriers(graph, notes)
     for i in graph.in_order(SHARD_BARRIER_FROM, SHARD_BARRIER_TO):
         graph.bypass(i)
 
 
-def _keep_cse_marks(graph: Graph, original: list[HloSharding | None]) -> None:
+def _keep_cse_marks(graph: PropagationGraph, original: list[HloSharding | None]) -> None:
     """Only scalar broadcasts keep what was found, marked; all else goes back to what it had."""
     for ids in graph.order:
         for i in ids:

@@ -11,7 +11,7 @@ from typing import Any
 
 from hlosharding.errors import PropagationError, ShardingError
 from hlosharding.propagation import data_flow
-from hlosharding.propagation.graph import Graph
+from hlosharding.propagation.graph import PropagationGraph
 from hlosharding.propagation.improving import improve
 from hlosharding.propagation.nodes import Nodes, Places
 from hlosharding.propagation.op_view import Edge
@@ -20,7 +20,7 @@ from hlosharding.propagation.worklist import Worklist
 from hlosharding.sharding import HloSharding
 
 
-def clash(graph: Graph, i: int, error: ShardingError) -> PropagationError:
+def clash(graph: PropagationGraph, i: int, error: ShardingError) -> PropagationError:
     """The error for shardings that cannot be brought together; XLA aborts on them."""
     instruction = graph.instructions[i]
     return PropagationError(
@@ -145,7 +145,7 @@ class PropagationState:
         """Related instructions across computations are overwritten, unless they are provided."""
         nodes = self.nodes
         for head in nodes.connected.get(p, ()):
-            members = data_flow.related(nodes.graph, head, nodes.callers)
+            members = data_flow.related_instructions(nodes.graph, head, nodes.callers)
             if nodes.ids[p] not in members:
                 continue
             for member in members:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from hlosharding.errors import PropagationError
 from hlosharding.ir import Computation
-from hlosharding.propagation.graph import Graph
+from hlosharding.propagation.graph import PropagationGraph
 from hlosharding.sharding import HloSharding
 
 _MAIN = "main"
@@ -22,7 +22,7 @@ def thread_of(computation: Computation) -> str:
     return computation.proto.execution_thread or _MAIN
 
 
-def hide(graph: Graph, threads: Collection[str]) -> dict[int, HloSharding]:
+def hide(graph: PropagationGraph, threads: Collection[str]) -> dict[int, HloSharding]:
     """Take the computations of all other threads out of the graph; returns their shardings, for `bring_back`.
 
     No names: all threads.  Raises PropagationError for a name that no computation has.
@@ -48,7 +48,7 @@ def hide(graph: Graph, threads: Collection[str]) -> dict[int, HloSharding]:
     return hidden
 
 
-def bring_back(graph: Graph, hidden: dict[int, HloSharding]) -> None:
+def bring_back(graph: PropagationGraph, hidden: dict[int, HloSharding]) -> None:
     """Give what was left out the shardings that it had."""
     for i, sharding in hidden.items():
         graph.sharding[i] = sharding

@@ -21,7 +21,7 @@ _BETWEEN = 2  # characters between the columns of a text drawing
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class TileGrid:
     """The tiles at one position of the leading dims."""
 
     title: str
@@ -46,7 +46,7 @@ def draw(sharding: HloSharding | str, dims: Sequence[int], *, width: int | None 
     return "\n\n".join(_page_text(page, width) for page in pages(sharding, dims))
 
 
-def _page_text(page: Page, room: int | None) -> str:
+def _page_text(page: TileGrid, room: int | None) -> str:
     width = max(len(text) for row in (page.columns, *page.cells) for text in row)
     head = max(len(row) for row in page.rows)
     count = len(page.columns) if room is None else max(1, (room - head) // (width + _BETWEEN))
@@ -54,7 +54,7 @@ def _page_text(page: Page, room: int | None) -> str:
     return "\n".join([*([page.title] if page.title else []), "\n\n".join("\n".join(grid) for grid in grids)])
 
 
-def _grid_lines(page: Page, columns: slice, head: int, width: int) -> list[str]:
+def _grid_lines(page: TileGrid, columns: slice, head: int, width: int) -> list[str]:
     lines = [_line("", page.columns[columns], head, width)]
     lines += [_line(row, cells[columns], head, width) for row, cells in zip(page.rows, page.cells, strict=True)]
     return [line for line in lines if line]
@@ -64,14 +64,14 @@ def _line(name: str, cells: Sequence[str], head: int, width: int) -> str:
     return (name.rjust(head) + "".join(" " * _BETWEEN + cell.rjust(width) for cell in cells)).rstrip()
 
 
-def pages(sharding: HloSharding | str, dims: Sequence[int]) -> Iterator[Page]:
+def pages(sharding: HloSharding | str, dims: Sequence[int]) -> Iterator[TileGrid]:
     """The pages of a drawing, leading dims in order.  Raises ShardingError for a tuple or a wrong rank."""
     if isinstance(sharding, str):
         sharding = HloSharding.parse(sharding)
     if sharding.is_tuple():
         raise ShardingError(f"{sharding} is a tuple", remedy="draw its leaves one by one")
     if sharding.kind != "tiled":
-        yield Page("", ("",), ("",), ((_whole(sharding),),))
+        yield TileGrid("", ("",), ("",), ((_whole(sharding),),))
         return
     if len(sharding.data_dims) != len(dims):
         raise ShardingError(f"{sharding} has {len(sharding.data_dims)} dims, the shape {len(dims)}")
@@ -86,7 +86,9 @@ def pages(sharding: HloSharding | str, dims: Sequence[int]) -> Iterator[Page]:
         cells = tuple(tuple(",".join(map(str, holders[index])) for index in row) for row in indices)
         colours = tuple(tuple(_colour(sharding, index, holders[index]) for index in row) for row in indices)
         names = tuple(_range(dims[row_dim], ways[row_dim], r) for r in rows) if row_dim is not None else ("",)
-        yield Page(where, names, tuple(_range(dims[-1], ways[-1], c) if rank else "" for c in columns), cells, colours)
+        yield TileGrid(
+            where, names, tuple(_range(dims[-1], ways[-1], c) if rank else "" for c in columns), cells, colours
+        )
 
 
 def _whole(sharding: HloSharding) -> str:

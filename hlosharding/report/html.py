@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, Template
 from markupsafe import Markup
 
-from hlosharding.printable import printable
+from hlosharding.printable import printable, printable_lines
 from hlosharding.report.drawing import draw_svg
 from hlosharding.report.model import Column, Drawing, Facts, Kind, Lines, Part, Picture, Table, Text, Tree, View, Within
 from hlosharding.report.plain import PlainTable, facts_table, plain
@@ -80,11 +80,11 @@ def _part(part: Part) -> Iterator[str]:
         case Facts():
             yield from [_table(plain(facts_table(part)))] if part.labels else []
         case Text():
-            yield _lines(_clean(str(part.content)))
+            yield _lines(printable_lines(str(part.content)))
         case Lines():
-            yield from [_lines("\n".join(part.label + printable(line) for line in part.lines))] if part.lines else []
+            yield from [_lines(part.printable_text)] if part.lines else []
         case Tree():
-            first, _, rest = _clean(part.text).partition("\n")
+            first, _, rest = printable_lines(part.text).partition("\n")
             yield _lines(first, f"\n{rest}" if rest else "")
         case Drawing():
             yield from [_drawing(part)] if part.sharding.num_tiles <= _LARGEST_DRAWING else []
@@ -100,10 +100,6 @@ def _within(part: Within) -> Iterator[str]:
     if part.note:
         yield Markup("<p>{}</p>").format(printable(part.note))
     yield from _rendered(part.view)
-
-
-def _clean(text: str) -> str:
-    return "\n".join(map(printable, text.splitlines()))
 
 
 def _lines(first: str, rest: str | None = None) -> str:

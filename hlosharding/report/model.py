@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from hlosharding.ir import Shape
 from hlosharding.notebook import InNotebooks
+from hlosharding.printable import printable
 from hlosharding.sharding import HloSharding
 
 
@@ -147,6 +148,11 @@ class Lines:
     lines: Sequence[str]
     label: str = ""
     style: str = ""
+
+    @property
+    def printable_text(self) -> str:
+        """For people."""
+        return "\n".join(self.label + printable(line) for line in self.lines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,8 +49,8 @@ def pareto_svg(result: SearchResult) -> str:
     table = [priced for priced in result.table if priced.time_s > 0 and priced.peak_memory_bytes > 0]
     if not table:
         return svg_image(_LEFT + _WIDTH, _TOP, [label(4, 16, "no plan could be priced")])
-    across = _Axis([priced.peak_memory_bytes for priced in table], _LEFT, _LEFT + _WIDTH)
-    up = _Axis([priced.time_s / priced.batch_size for priced in table], _TOP + _HEIGHT, _TOP)
+    across = _LogScale([priced.peak_memory_bytes for priced in table], _LEFT, _LEFT + _WIDTH)
+    up = _LogScale([priced.time_s / priced.batch_size for priced in table], _TOP + _HEIGHT, _TOP)
     best = pareto(table)
     parts = [label(4, 16, f"plans for {result.machine.name}: time of an example against memory of a device")]
     parts += [_line_down(across.at(size), as_bytes(size)) for size in across.ticks]
@@ -65,7 +65,7 @@ def pareto_svg(result: SearchResult) -> str:
     return svg_image(_LEFT + _WIDTH + 120, _TOP + _HEIGHT + _BOTTOM, parts)
 
 
-class _Axis:
+class _LogScale:
     """A logarithmic one, from pixel to pixel."""
 
     def __init__(self, values: Sequence[float], start: float, end: float) -> None:
@@ -83,18 +83,18 @@ class _Axis:
         return [value for value in every if self.low <= log10(value) <= self.high]
 
 
-def _place(priced: PricedPlan, across: _Axis, up: _Axis) -> tuple[float, float]:
+def _place(priced: PricedPlan, across: _LogScale, up: _LogScale) -> tuple[float, float]:
     return across.at(priced.peak_memory_bytes), up.at(priced.time_s / priced.batch_size)
 
 
-def _point(priced: PricedPlan, across: _Axis, up: _Axis, *, is_best: bool) -> str:
+def _point(priced: PricedPlan, across: _LogScale, up: _LogScale, *, is_best: bool) -> str:
     x, y = _place(priced, across, up)
     colour = "hsl(210,60%,50%)" if priced.fits else "hsl(0,70%,50%)"
     said = f"{priced.plan}: {as_seconds(priced.time_s)}, {as_bytes(priced.peak_memory_bytes)}"
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{5 if is_best else 3}" fill="{colour}"><title>{said}</title></circle>'
 
 
-def _names(best: Iterable[PricedPlan], across: _Axis, up: _Axis) -> Iterator[str]:
+def _names(best: Iterable[PricedPlan], across: _LogScale, up: _LogScale) -> Iterator[str]:
     """Of those that do not stand where another name stands already."""
     taken: list[tuple[float, float]] = []
     for priced in best:

@@ -6,7 +6,7 @@ Floor: report.  However many ops: what is narrower than a pixel is drawn togethe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from hlosharding.cost import Event, Simulation, streams_of
@@ -123,14 +123,9 @@ def memory_svg(run: Simulation) -> str:
     """Bytes on a device over time, as an area."""
     peak = max((nbytes for _, nbytes in run.memory), default=0) or 1
     top, bottom = 14, 14 + _CURVE
-    points = [f"{_LEFT},{bottom}"]
-    before = 0
-    for moment, nbytes in thinned(run.memory, _WIDTH):
-        x = _x(moment, run.time_s)
-        points += [f"{x:.1f},{bottom - before / peak * _CURVE:.1f}", f"{x:.1f},{bottom - nbytes / peak * _CURVE:.1f}"]
-        before = nbytes
-    points += [f"{_LEFT + _WIDTH},{bottom - before / peak * _CURVE:.1f}", f"{_LEFT + _WIDTH},{bottom}"]
-    parts = [f'<polygon points="{" ".join(points)}" fill="hsl(214,65%,52%)" fill-opacity="0.45"/>']
+    levels = [(_x(moment, run.time_s), nbytes / peak * _CURVE) for moment, nbytes in thin_levels(run.memory, _WIDTH)]
+    points = area_points(levels, _LEFT, _LEFT + _WIDTH, bottom)
+    parts = [f'<polygon points="{points}" fill="hsl(214,65%,52%)" fill-opacity="0.45"/>']
     for share in (0.0, 0.5, 1.0):
         y = bottom - share * _CURVE
         parts.append(f'<path d="M{_LEFT} {y:.1f}H{_LEFT + _WIDTH}" stroke="currentColor" stroke-opacity="0.18"/>')
@@ -139,7 +134,20 @@ def memory_svg(run: Simulation) -> str:
     return svg_image(_LEFT + _WIDTH + 24, bottom + 24, parts)
 
 
-def thinned(levels: Sequence[tuple[float, int]], most: int) -> list[tuple[float, int]]:
+def area_points(levels: Iterable[tuple[float, float]], left: int, right: int, bottom: int) -> str:
+    """The corners of the area below a level, from pixel `left` to `right`: (x, height) wherever it changes.
+
+    >>> area_points([(2, 5.0)], 0, 9, 10)
+    '0,10 2.0,10.0 2.0,5.0 9,5.0 9,10'
+    """
+    points, before = [f"{left},{bottom}"], 0.0
+    for x, height in levels:
+        points += [f"{x:.1f},{bottom - before:.1f}", f"{x:.1f},{bottom - height:.1f}"]
+        before = height
+    return " ".join([*points, f"{right},{bottom - before:.1f}", f"{right},{bottom}"])
+
+
+def thin_levels(levels: Sequence[tuple[float, int]], most: int) -> list[tuple[float, int]]:
     """At most so many levels, over equal times: the highest of each."""
     if len(levels) <= most:
         return list(levels)

@@ -21,7 +21,7 @@ from hlosharding.printable import printable
 from hlosharding.report.drawing import draw
 from hlosharding.report.model import Drawing, Facts, Lines, Part, Picture, Table, Text, Tree, View, Within
 from hlosharding.report.plain import PlainTable, facts_table, plain
-from hlosharding.report.widths import Layout, fit, wrapped
+from hlosharding.report.widths import ColumnWidths, fit, wrap_text
 
 _WIDE = 200
 """Where nobody says how wide: in a file or a pipe."""
@@ -119,7 +119,7 @@ def _text(text: str, screen: Screen, style: str = "") -> Iterator[str]:
     """The lines, what does not fit behind a deeper indent."""
     for line in map(printable, text.splitlines()):
         indent = line[: len(line) - len(line.lstrip())] + 2 * _INDENT
-        for piece in wrapped(line, screen.width if screen.wraps else None, indent):
+        for piece in wrap_text(line, screen.width if screen.wraps else None, indent):
             yield _styled(piece, style) if screen.is_styled else piece
 
 
@@ -138,20 +138,20 @@ def _table(table: PlainTable, screen: Screen) -> Iterator[str]:
     yield from _grid(table, layout, screen)
     missing = [c.heading for n, c in enumerate(table.columns) if n not in layout.columns]
     if missing:
-        yield from wrapped(f"left out for lack of room: {', '.join(missing)}", screen.width, _INDENT)
+        yield from wrap_text(f"left out for lack of room: {', '.join(missing)}", screen.width, _INDENT)
 
 
-def _grid(table: PlainTable, layout: Layout, screen: Screen) -> list[str]:
-    title = "\n".join(wrapped(table.title, layout.width)) or None
+def _grid(table: PlainTable, layout: ColumnWidths, screen: Screen) -> list[str]:
+    title = "\n".join(wrap_text(table.title, layout.width)) or None
     grid = RichTable(title=RichText(title, style="italic") if title else None, box=screen.frames)
     for column, wide in zip(layout.columns, layout.widths, strict=True):
         shown = table.columns[column]
-        heading = RichText("\n".join(wrapped(shown.heading, wide)))
+        heading = RichText("\n".join(wrap_text(shown.heading, wide)))
         grid.add_column(heading, justify="right" if shown.kind.is_figure else "left", width=wide, no_wrap=True)
     for number, row in enumerate(table.rows):
         if number in table.breaks:
             grid.add_section()
-        cells = ["\n".join(wrapped(row[c], w)) for c, w in zip(layout.columns, layout.widths, strict=True)]
+        cells = ["\n".join(wrap_text(row[c], w)) for c, w in zip(layout.columns, layout.widths, strict=True)]
         grid.add_row(*map(RichText, cells))
     console = _console(layout.width, screen.is_styled)
     console.print(grid)
@@ -167,7 +167,7 @@ def _folded(table: PlainTable, screen: Screen) -> Iterator[str]:
             if cell:
                 name = f"{column.heading}: " if column.heading.strip() else ""
                 lead = _INDENT if number else ""
-                yield from wrapped(f"{lead}{name}{cell}", screen.width, lead + 2 * _INDENT)
+                yield from wrap_text(f"{lead}{name}{cell}", screen.width, lead + 2 * _INDENT)
     yield ""
 
 

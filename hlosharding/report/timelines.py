@@ -13,6 +13,7 @@ from typing import Any
 from hlosharding.report.figures import as_bytes, as_seconds
 from hlosharding.report.model import Column, Facts, Kind, Shown, Table, Text, View
 from hlosharding.report.programs import step_record
+from hlosharding.report.streams import area_points
 from hlosharding.report.svg import label, svg_image
 from hlosharding.schedule import ScheduleSimulation, StepEvent, Usage, devices_text
 
@@ -93,14 +94,14 @@ def _box(run: ScheduleSimulation, event: StepEvent, top: int) -> str:
 
 def _memory(run: ScheduleSimulation, row: int, bottom: int, peak: float) -> str:
     level = run.memory[row]
-    points = [f"{_LEFT},{bottom}"]
-    before = 0.0
-    for when, nbytes in zip(level.times, level.nbytes, strict=True):
-        x = _x(run, float(when))
-        points += [f"{x:.1f},{bottom - before / peak * _MEMORY:.1f}", f"{x:.1f},{bottom - nbytes / peak * _MEMORY:.1f}"]
-        before = float(nbytes)
-    points += [f"{_LEFT + _WIDTH},{bottom - before / peak * _MEMORY:.1f}", f"{_LEFT + _WIDTH},{bottom}"]
-    return f'<polygon points="{" ".join(points)}" fill="hsl(210,30%,70%)" fill-opacity="0.5"/>'
+    changes = zip(level.times, level.nbytes, strict=True)
+    points = area_points(
+        ((_x(run, float(when)), float(nbytes) / peak * _MEMORY) for when, nbytes in changes),
+        _LEFT,
+        _LEFT + _WIDTH,
+        bottom,
+    )
+    return f'<polygon points="{points}" fill="hsl(210,30%,70%)" fill-opacity="0.5"/>'
 
 
 def schedule_view(run: ScheduleSimulation, *, most: int = 10) -> View:

@@ -22,7 +22,7 @@ _HEIGHTS = (2, 4)
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ColumnWidths:
     """The columns that are shown, by number, and the width of each."""
 
     columns: tuple[int, ...]
@@ -48,7 +48,7 @@ class _Measured:
         return max(self.cells_width, cell_len(self.heading))
 
 
-def fit(table: PlainTable, width: int) -> Layout | None:
+def fit(table: PlainTable, width: int) -> ColumnWidths | None:
     """The layout that leaves out fewest columns; None where even the indispensable ones have no room.
 
     Where rows would be high, headings are folded before cells are.
@@ -61,7 +61,7 @@ def fit(table: PlainTable, width: int) -> Layout | None:
             for asked in ([c.width for c in columns], [max(c.longest_word, c.cells_width) for c in columns]):
                 widths = _narrowed(columns, asked, width - _FRAME * len(kept) - 1)
                 if widths is not None and _lines(columns, widths) <= height * (len(table.rows) + 1):
-                    return Layout(kept, widths)
+                    return ColumnWidths(kept, widths)
     return None
 
 
@@ -96,17 +96,17 @@ def _narrowed(columns: Sequence[_Measured], asked: Sequence[int], room: int) -> 
 def _lines(columns: Sequence[_Measured], widths: Sequence[int]) -> int:
     """Lines that heading and rows take."""
     rows = zip(*((column.heading, *column.cells) for column in columns), strict=True)
-    return sum(max(map(len, map(wrapped, row, widths))) for row in rows)
+    return sum(max(map(len, map(wrap_text, row, widths))) for row in rows)
 
 
 def _longest_word(text: str) -> int:
     return max(map(cell_len, _WORD.findall(text)), default=0)
 
 
-def wrapped(text: str, width: int | None, indent: str = "") -> list[str]:
+def wrap_text(text: str, width: int | None, indent: str = "") -> list[str]:
     """The text in lines of at most `width`, those after the first behind `indent`; longer words stay whole.
 
-    >>> wrapped("priced at 23.0 us, by a kernel", 16)
+    >>> wrap_text("priced at 23.0 us, by a kernel", 16)
     ['priced at', '23.0 us, by a', 'kernel']
     """
     if width is None or cell_len(text) <= width:

@@ -9,8 +9,8 @@ from hlosharding.reshard.objectives import (
     Figures,
     best,
     check_objective,
-    combined,
     most_bytes_per_second,
+    weigh,
 )
 from hlosharding.reshard.piecewise import Region
 from hlosharding.reshard.planner import plan, plan_steps
@@ -55,7 +55,6 @@ __all__ = [
     "Transfer",
     "best",
     "check_objective",
-    "combined",
     "is_partial",
     "layout_of",
     "most_bytes_per_second",
@@ -64,4 +63,5 @@ __all__ = [
     "plan_steps",
     "plan_transfer",
     "received_elements",
+    "weigh",
 ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hlosharding.cost import Machine, collective_time
 from hlosharding.ir import Shape
 from hlosharding.reshard.layout import Dims, Layout
-from hlosharding.reshard.objectives import combined
+from hlosharding.reshard.objectives import weigh
 from hlosharding.reshard.piecewise import Region, groupings, moves_of_regions, pieces_in_rounds
 from hlosharding.reshard.steps import Pieces
 
@@ -44,7 +44,7 @@ def plan_transfer(
     moves = moves_of_regions(regions, sources, target, machine)
     if moves is None:
         return None
-    best = min(groupings(moves, shape), key=lambda g: (combined(objective, g.mean_bytes, g.seconds), g.rounds))
+    best = min(groupings(moves, shape), key=lambda g: (weigh(objective, g.mean_bytes, g.seconds), g.rounds))
     pieces = pieces_in_rounds(moves, best)
     sent = [(shape.with_dims(turn.sizes).byte_size, turn.pairs) for turn in pieces.rounds if not turn.is_local]
     seconds = sum(collective_time("collective-permute", nbytes, 2, pairs, machine) for nbytes, pairs in sent)

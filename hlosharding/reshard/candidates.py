@@ -10,13 +10,7 @@ from dataclasses import replace
 
 from hlosharding.reshard.axis_plans import AxisSearch, axis_plans, have_grid
 from hlosharding.reshard.for_time import axis_searches_for_time, piecewise_search_for_time, plans_for_time
-from hlosharding.reshard.intermediates import (
-    keep_source_order,
-    keep_whole,
-    reduce_source,
-    reorder_source,
-    split_copies,
-)
+from hlosharding.reshard.intermediates import keep_source_order, keep_whole, reduce_source, reorder_source, split_copies
 from hlosharding.reshard.piecewise import PiecewiseSearch, piecewise_plans
 from hlosharding.reshard.planned_steps import PlannedSteps, Steps
 from hlosharding.reshard.request import Reshard, is_partial
@@ -25,6 +19,7 @@ from hlosharding.reshard.via_intermediate import plan_via, plans_via
 from hlosharding.sharding import partial_sum_groups
 
 _FAR_TOO_MANY_PIECES = 100_000
+"""Seconds of planning: another plan is taken, if there is one.  Half and double give the same plans."""
 
 
 def candidates(reshard: Reshard) -> Iterator[Steps]:
@@ -77,7 +72,7 @@ def _others(reshard: Reshard, along_axes: list[PlannedSteps], best: PlannedSteps
             known = cheapest if reshard.objective != "time" else None
             others += plans_via(reshard, (*split_copies(reshard), *reorder_source(reshard)), known)
         if reshard.objective == "time":
-            others += plans_for_time(reshard, (*along_axes, *map(reshard.priced, piecewise)))
+            others += plans_for_time(reshard, (*along_axes, *map(reshard.price, piecewise)))
     yield from others
     yield from piecewise
     if best is None and not (others or piecewise):
@@ -86,7 +81,7 @@ def _others(reshard: Reshard, along_axes: list[PlannedSteps], best: PlannedSteps
 
 def _cheapest(reshard: Reshard, best: PlannedSteps | None, others: Iterable[Steps]) -> PlannedSteps | None:
     """Of the plans that fit the memory."""
-    known = (*(() if best is None else (best,)), *map(reshard.priced, others))
+    known = (*(() if best is None else (best,)), *map(reshard.price, others))
     fitting = [plan for plan in known if plan.fits(reshard.memory_limit)]
     return min(fitting, key=lambda plan: plan.cost(reshard.objective), default=None)
 

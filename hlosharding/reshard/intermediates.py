@@ -13,7 +13,7 @@ import numpy as np
 from hlosharding.reshard.axis_plans import have_grid
 from hlosharding.reshard.device_order import in_source_order
 from hlosharding.reshard.layout import Layout, layout_of
-from hlosharding.reshard.matching import MOST_MATCHED, inverse, matched, shared, staying_first
+from hlosharding.reshard.matching import MOST_MATCHED, count_shared, inverse, match_rows, staying_first
 from hlosharding.reshard.planned_steps import Steps
 from hlosharding.reshard.request import Reshard
 from hlosharding.reshard.steps import AllGather, AllReduce, Keep, Pad, Permute, ReduceScatter, Slice
@@ -40,10 +40,10 @@ def reduce_source(reshard: Reshard) -> Iterator[Intermediate]:
     subgroup, kind = Subgroup.of(reshard, reshard.source, "unreduced"), reshard.reduce_kind
     if subgroup is None or kind is None:
         return
-    yield Intermediate(subgroup.replicated(), (AllReduce(subgroup.groups, kind),))
+    yield Intermediate(subgroup.replicate_members(), (AllReduce(subgroup.groups, kind),))
     source, target = reshard.layouts
     for dim in unlike_dims(reshard, subgroup):
-        made, groups = subgroup.scattered(dim, source, target)
+        made, groups = subgroup.scatter(dim, source, target)
         tile = list(source.tile)
         tile[dim] = layout_of(made, reshard.shape.dims, reshard.num_devices).tile[dim] * len(groups[0])
         padding = (Pad(tuple(tile)),) if tuple(tile) != source.tile else ()
@@ -100,7 +100,7 @@ def split_copies(reshard: Reshard) -> Iterator[Intermediate]:
     if subgroup is None or reshard.target.is_maximal():
         return
     for dim in unlike_dims(reshard, subgroup):
-        yield Intermediate(subgroup.scattered(dim, target, source)[0])
+        yield Intermediate(subgroup.scatter(dim, target, source)[0])
 
 
 def keep_source_order(reshard: Reshard) -> Iterator[Intermediate]:
@@ -120,7 +120,7 @@ def make_where_held(reshard: Reshard) -> Iterator[Intermediate]:
     last = reshard.target
     if last.kind != "tiled" or last.is_manual_subgroup() or reshard.num_devices > MOST_MATCHED:
         return
-    made_for = matched(staying_first(shared(*reshard.layouts)))  # [device]: whose target tile it makes
+    made_for = match_rows(staying_first(count_shared(*reshard.layouts)))  # [device]: whose target tile it makes
     made = HloSharding.subgroup(inverse(made_for)[last.tiles.array], last.subgroup_types)
     if made not in (reshard.source, last):
         yield Intermediate(made, last=(Permute(tuple(enumerate(made_for))),))
@@ -154,4 +154,4 @@ def keep_whole(reshard: Reshard) -> Iterator[Intermediate]:
     subgroup, kind = Subgroup.of(reshard, reshard.target, "unreduced"), reshard.reduce_kind
     if subgroup is not None and kind is not None:
         keeps = tuple((reshard.layouts[1].partial_sum == 0).tolist())
-        yield Intermediate(subgroup.replicated(), last=(Keep(keeps, kind),))
+        yield Intermediate(subgroup.replicate_members(), last=(Keep(keeps, kind),))

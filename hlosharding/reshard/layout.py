@@ -140,10 +140,10 @@ class Layout:
             cuts.append((tuple(start for start, _ in starts), tuple(min(start + step, end) for start, end in starts)))
         return replace(self, holder=None, steps=steps, cuts=tuple(cuts))
 
-    def flattened(self, runs: tuple[Dims, ...]) -> Layout | None:
+    def flatten(self, runs: tuple[Dims, ...]) -> Layout | None:
         """The same tiles where each run of dims counts as one; None where a tile is then no run of elements.
 
-        >>> rows = layout_of(HloSharding.parse("{devices=[2,1]<=[2]}"), (5, 6), 2).flattened(((0, 1),))
+        >>> rows = layout_of(HloSharding.parse("{devices=[2,1]<=[2]}"), (5, 6), 2).flatten(((0, 1),))
         >>> rows.dims, rows.steps
         ((30,), (18,))
         """

@@ -49,7 +49,7 @@ def best(objective: str, plans: Sequence[Figures]) -> int:
     >>> best("bytes", [Figures(1.0, 5e6), Figures(1.005, 3e6), Figures(1.1, 1e6)])
     2
     """
-    costs = [combined(objective, plan.nbytes, plan.seconds) for plan in plans]
+    costs = [weigh(objective, plan.nbytes, plan.seconds) for plan in plans]
     margin = MARGIN if objective == "time" else 0.0
     near = [n for n, cost in enumerate(costs) if cost <= (1 + margin) * min(costs)]
     return min(near, key=lambda n: plans[n][1:])
@@ -61,12 +61,12 @@ def check_objective(name: str) -> None:
         raise PartitionError(f"no objective {name!r}", remedy=f"use one of {', '.join(OBJECTIVES)}")
 
 
-def combined(objective: str, nbytes: Number, seconds: Number) -> Number:
+def weigh(objective: str, nbytes: Number, seconds: Number) -> Number:
     """The one figure to minimise.  More bytes, and more seconds, are always more.
 
-    >>> combined("time", 1e9, 1e-6) < combined("time", 1e3, 2e-6)
+    >>> weigh("time", 1e9, 1e-6) < weigh("time", 1e3, 2e-6)
     True
-    >>> combined("bytes", 1e9, 1e-6) < combined("bytes", 1e3, 2e-6)
+    >>> weigh("bytes", 1e9, 1e-6) < weigh("bytes", 1e3, 2e-6)
     False
     """
     return nbytes + seconds * OBJECTIVES[objective]

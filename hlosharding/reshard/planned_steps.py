@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hlosharding.cost import Machine
 from hlosharding.ir import Shape
-from hlosharding.reshard.objectives import Figures, combined
+from hlosharding.reshard.objectives import Figures, weigh
 from hlosharding.reshard.steps import Step
 
 Steps = tuple[Step, ...]
@@ -34,18 +34,18 @@ class PlannedSteps:
 
     def cost(self, objective: str) -> float:
         """What the objective minimises."""
-        return combined(objective, self.mean_bytes, self.seconds)
+        return weigh(objective, self.mean_bytes, self.seconds)
 
     def fits(self, memory_limit: int | None) -> bool:
         """Does a device with so many bytes hold what is alive at once?"""
         return memory_limit is None or self.peak_bytes <= memory_limit
 
 
-def priced(steps: Steps, local: Shape, num_devices: int, machine: Machine) -> PlannedSteps:
+def price_steps(steps: Steps, local: Shape, num_devices: int, machine: Machine) -> PlannedSteps:
     """The price of steps that start from local arrays `local`.
 
     >>> from hlosharding.cost import machines
-    >>> priced((), Shape.parse("f32[8]"), 4, machines.h100(4)).peak_bytes
+    >>> price_steps((), Shape.parse("f32[8]"), 4, machines.h100(4)).peak_bytes
     32
     """
     mean, seconds, peak, shape = 0.0, 0.0, local.byte_size, local

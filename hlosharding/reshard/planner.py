@@ -93,10 +93,10 @@ def reshard_of(request: ReshardRequest) -> Reshard:
 def _planned(reshard: Reshard) -> PlannedSteps:
     """The cheapest steps of a reshard, or of a part of one."""
     if reshard.source == reshard.target:
-        return reshard.priced(())
+        return reshard.price(())
     _check(reshard)
     if reshard.shape.size == 0:
-        return reshard.priced(tuple(_resized(reshard)))
+        return reshard.price(tuple(_resized(reshard)))
     fitting = _fitting(reshard)
     if reshard.objective == "time" and not reshard.is_part and len(fitting) > 1:
         fitting = fastest(reshard, fitting)
@@ -105,11 +105,11 @@ def _planned(reshard: Reshard) -> PlannedSteps:
 
 def _fitting(reshard: Reshard) -> list[PlannedSteps]:
     """The candidates that fit the memory; what the other objectives would try may be leaner."""
-    found = [reshard.priced(steps) for steps in dict.fromkeys(candidates(reshard))]
+    found = [reshard.price(steps) for steps in dict.fromkeys(candidates(reshard))]
     if reshard.memory_limit is None:
         return found
     for objective in OBJECTIVES:
-        found += map(reshard.priced, candidates(replace(reshard, objective=objective)))
+        found += map(reshard.price, candidates(replace(reshard, objective=objective)))
     fitting = [plan for plan in found if plan.fits(reshard.memory_limit)]
     if fitting:
         return fitting

@@ -14,8 +14,8 @@ from hlosharding.cost import Machine, machines
 from hlosharding.ir import Shape
 from hlosharding.reshard.layout import Layout, layout_of
 from hlosharding.reshard.least import least_of
-from hlosharding.reshard.objectives import combined, least_seconds
-from hlosharding.reshard.planned_steps import PlannedSteps, Steps, priced
+from hlosharding.reshard.objectives import least_seconds, weigh
+from hlosharding.reshard.planned_steps import PlannedSteps, Steps, price_steps
 from hlosharding.reshard.steps import AllGather, Permute
 from hlosharding.sharding import HloSharding
 
@@ -91,11 +91,11 @@ class Reshard:
         """A device's shape before the first step."""
         return self.shape.with_dims(self.layouts[0].tile)
 
-    def priced(self, steps: Steps) -> PlannedSteps:
+    def price(self, steps: Steps) -> PlannedSteps:
         """Steps with their price."""
         found = self._priced.get(steps)
         if found is None:
-            found = self._priced[steps] = priced(steps, self.local, self.num_devices, self.machine)
+            found = self._priced[steps] = price_steps(steps, self.local, self.num_devices, self.machine)
         return found
 
     def least(
@@ -122,7 +122,7 @@ class Reshard:
 
     def is_cheapest(self, plan: PlannedSteps) -> bool:
         """Can no other plan cost less?"""
-        return self.objective != "time" and plan.cost(self.objective) <= combined(self.objective, *self._least) * _NEAR
+        return self.objective != "time" and plan.cost(self.objective) <= weigh(self.objective, *self._least) * _NEAR
 
     def is_good_enough(self, plan: PlannedSteps) -> bool:
         """The cheapest, or at the bound on bytes in few steps?  Then no other plan is looked for.

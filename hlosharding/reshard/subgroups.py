@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from hlosharding.reshard.layout import Dims, Layout, Table
-from hlosharding.reshard.matching import matched
+from hlosharding.reshard.matching import match_rows
 from hlosharding.reshard.request import Reshard
 from hlosharding.sharding import HloSharding, SubgroupType
 from hlosharding.spmd import Groups
@@ -48,7 +48,7 @@ class Subgroup:
         """The subgroup's device groups."""
         return tuple(map(tuple, self.rows.tolist()))
 
-    def replicated(self) -> HloSharding:
+    def replicate_members(self) -> HloSharding:
         """The members become copies."""
         types: list[SubgroupType] = [*self.types]
         types[self.at - self.rank] = "replicated"
@@ -62,7 +62,7 @@ class Subgroup:
             if parts > 1 and (ways == 1 or -(-size // ways) == -(-size // (ways * parts)) * parts):
                 yield dim
 
-    def scattered(self, dim: int, mine: Layout, other: Layout) -> tuple[HloSharding, Groups]:
+    def scatter(self, dim: int, mine: Layout, other: Layout) -> tuple[HloSharding, Groups]:
         """The members split `dim`, each taking the part of which `other` gives it most; groups in that order."""
         rows = self.rows
         if rows.shape[1] <= _MOST_MEMBERS:
@@ -89,7 +89,8 @@ def unlike_dims(reshard: Reshard, subgroup: Subgroup) -> Iterator[int]:
 
 
 _MOST_MEMBERS = 256
-"""For whom parts are matched: it takes their number squared.  More take theirs in the order that they have."""
+"""For whom parts are matched: it takes their number squared.  More take theirs in the order that they have; half and
+double give the same plans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,5 +112,5 @@ class _Overlap:
         mine_low, mine_high = (bound[row[0]] for bound in self.mine)
         across = np.maximum(np.minimum(high, mine_high) - np.maximum(low, mine_low), 0)
         across[:, self.dim] = 1
-        part_of = matched(np.maximum(along, 0) * across.prod(axis=1)[:, None])
+        part_of = match_rows(np.maximum(along, 0) * across.prod(axis=1)[:, None])
         return row[np.argsort(part_of)].tolist()

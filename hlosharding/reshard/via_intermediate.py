@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from hlosharding.reshard.axis_plans import have_grid
 from hlosharding.reshard.intermediates import Intermediate
-from hlosharding.reshard.objectives import combined
+from hlosharding.reshard.objectives import weigh
 from hlosharding.reshard.planned_steps import PlannedSteps, Steps
 from hlosharding.reshard.request import Reshard
 
@@ -25,7 +25,7 @@ def plans_via(reshard: Reshard, ways: Iterable[Intermediate], best: PlannedSteps
         yield steps
         # Where time decides plans are priced as programs: those whose steps look dearer may be faster.
         if not is_timed:
-            found = reshard.priced(steps)
+            found = reshard.price(steps)
             if found.fits(reshard.memory_limit):
                 best = found if best is None else min(best, found, key=lambda plan: plan.cost(reshard.objective))
 
@@ -44,7 +44,7 @@ def least_cost(reshard: Reshard, way: Intermediate) -> float:
         in_pieces = not have_grid(reshard, reshard.source, way.sharding)
         nbytes, seconds = reshard.least(target=way.sharding, in_pieces=in_pieces)
     else:
-        begun = reshard.priced(way.first)
+        begun = reshard.price(way.first)
         nbytes, seconds = begun.mean_bytes, begun.seconds
     more_bytes, more_seconds = reshard.least(source=way.sharding)
-    return combined(reshard.objective, nbytes + more_bytes, seconds + more_seconds)
+    return weigh(reshard.objective, nbytes + more_bytes, seconds + more_seconds)

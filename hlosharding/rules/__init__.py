@@ -1,16 +1,15 @@
 """The truth of every op, declared once: which dims are the same extent, and what a split of it owes."""
 
-from hlosharding.rules.affine_indices import Steps, addressing, affine_indices, iota_signature
+from hlosharding.rules.affine_indices import AffineIndices, addressing, affine_indices, iota_signature
 from hlosharding.rules.call_costs import CallCost, EstimatedCost, call_costs
-from hlosharding.rules.catalog import Relation, catalog, signature_of
+from hlosharding.rules.catalog import catalog, signature_of
 from hlosharding.rules.checks import check_signature
-from hlosharding.rules.contractions import spatial_role
 from hlosharding.rules.custom_calls import count_rules, has_users_rule, register_rule
 from hlosharding.rules.elementwise import is_splat
-from hlosharding.rules.interface import LoopRule, register_interface, rule_of_maps
+from hlosharding.rules.interface import register_interface, rule_of_maps
 from hlosharding.rules.local import has_local_attributes, local_attributes
-from hlosharding.rules.notation import NamedRule, parse_rule, parse_shardy_rule
-from hlosharding.rules.reductions import TopK, top_k
+from hlosharding.rules.notation import parse_rule, parse_shardy_rule
+from hlosharding.rules.reductions import top_k
 from hlosharding.rules.signature import (
     DataFlow,
     Debt,
@@ -27,6 +26,7 @@ from hlosharding.rules.signature import (
 from hlosharding.rules.windows import window_of
 
 __all__ = [
+    "AffineIndices",
     "CallCost",
     "DataFlow",
     "Debt",
@@ -34,16 +34,11 @@ __all__ = [
     "EstimatedCost",
     "Factor",
     "Halo",
-    "LoopRule",
-    "NamedRule",
     "Nothing",
     "Opaque",
     "Reduce",
-    "Relation",
     "Signature",
     "SignatureMaker",
-    "Steps",
-    "TopK",
     "Whole",
     "addressing",
     "affine_indices",
@@ -62,7 +57,6 @@ __all__ = [
     "register_rule",
     "rule_of_maps",
     "signature_of",
-    "spatial_role",
     "top_k",
     "window_of",
 ]

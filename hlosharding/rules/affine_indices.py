@@ -63,10 +63,10 @@ def addressing(inst: Instruction) -> Addressing:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class AffineIndices:
     """Integers that count in even steps: `start + sum(step * place)` over the dims that have one.
 
-    >>> Steps(4, {0: 2}).bounds((10,))
+    >>> AffineIndices(4, {0: 2}).bounds((10,))
     (4, 22)
     """
 
@@ -79,18 +79,18 @@ class Steps:
         ends = [step * (dims[dim] - 1) for dim, step in self.steps.items()]
         return self.start + sum(min(0, e) for e in ends), self.start + sum(max(0, e) for e in ends)
 
-    def scaled(self, by: int) -> Steps:
+    def times(self, by: int) -> AffineIndices:
         """Each number times `by`."""
-        return Steps(self.start * by, {d: s * by for d, s in self.steps.items() if by})
+        return AffineIndices(self.start * by, {d: s * by for d, s in self.steps.items() if by})
 
-    def plus(self, other: Steps) -> Steps:
+    def plus(self, other: AffineIndices) -> AffineIndices:
         """Number by number."""
         dims = dict.fromkeys((*self.steps, *other.steps))
         total = {d: self.steps.get(d, 0) + other.steps.get(d, 0) for d in dims}
-        return Steps(self.start + other.start, {d: s for d, s in total.items() if s})
+        return AffineIndices(self.start + other.start, {d: s for d, s in total.items() if s})
 
 
-def affine_indices(inst: Instruction) -> tuple[Steps, ...] | None:
+def affine_indices(inst: Instruction) -> tuple[AffineIndices, ...] | None:
     """For each component of a gather's or scatter's index vectors how it counts along dims of the indices.
 
     None where one of them does not, as far as the program says.  They may lie outside of the operand.
@@ -99,7 +99,7 @@ def affine_indices(inst: Instruction) -> tuple[Steps, ...] | None:
     return None if None in found else tuple([steps for steps in found if steps is not None])
 
 
-def _columns(inst: Instruction, how: Addressing) -> list[Steps | None]:
+def _columns(inst: Instruction, how: Addressing) -> list[AffineIndices | None]:
     """For each component of the index vectors."""
     indices = inst.operands[how.indices]
     has_vectors = how.vector_dim < indices.shape.rank
@@ -149,16 +149,18 @@ def _in_step(signature: Signature, indices: int, pairs: tuple[tuple[int, int], .
 _Cut = Mapping[int, int]
 """Dims of a value of which one place is looked at."""
 
-_counts: Registry[str, Callable[[_Counting, Instruction, _Cut], Steps | None]] = Registry("ops that keep even steps")
+_counts: Registry[str, Callable[[_Counting, Instruction, _Cut], AffineIndices | None]] = Registry(
+    "ops that keep even steps"
+)
 
 
 class _Counting:
     """Answers one question about one value, remembering those about the values it was made of."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Instruction, *tuple[tuple[int, int], ...]], Steps | None] = {}
+        self._known: dict[tuple[Instruction, *tuple[tuple[int, int], ...]], AffineIndices | None] = {}
 
-    def of(self, value: Instruction, cut: _Cut) -> Steps | None:
+    def of(self, value: Instruction, cut: _Cut) -> AffineIndices | None:
         """How an integer array counts along the dims that are not cut; None if nothing says so."""
         rule, key = _counts.get(value.opcode), (value, *cut.items())
         if rule is None or not (value.shape.is_array and value.shape.is_integral) or 0 in value.shape.dims:
@@ -169,21 +171,21 @@ class _Counting:
             self._known[key] = steps if steps is not None and _fits(steps, value.shape) else None
         return self._known.get(key)
 
-    def both(self, value: Instruction, cut: _Cut) -> tuple[Steps, Steps] | None:
+    def both(self, value: Instruction, cut: _Cut) -> tuple[AffineIndices, AffineIndices] | None:
         """Of both operands."""
         one, other = (self.of(operand, cut) for operand in value.operands)
         return None if one is None or other is None else (one, other)
 
-    def all(self, values: Iterable[Instruction], cut: _Cut) -> Steps | None:
+    def all(self, values: Iterable[Instruction], cut: _Cut) -> AffineIndices | None:
         """Of every one of them, where all count alike."""
         return _same([self.of(value, cut) for value in values])
 
 
-def _same(found: Sequence[Steps | None]) -> Steps | None:
+def _same(found: Sequence[AffineIndices | None]) -> AffineIndices | None:
     return found[0] if found and all(steps == found[0] for steps in found) else None
 
 
-def _fits(steps: Steps, shape: Shape) -> bool:
+def _fits(steps: AffineIndices, shape: Shape) -> bool:
     """A narrow type starts anew at its end."""
     bits, is_signed = int(shape.element_type[1:]), shape.element_type.startswith("s")
     limit, (least, most) = 1 << bits - is_signed, steps.bounds(shape.dims)
@@ -191,49 +193,49 @@ def _fits(steps: Steps, shape: Shape) -> bool:
 
 
 @_counts.register("iota")
-def _iota(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
+def _iota(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     dim = value.iota_dimension
     if dim in cut:
-        return Steps(cut[dim])
-    return Steps(0, {dim: 1} if value.shape.dims[dim] > 1 else {})
+        return AffineIndices(cut[dim])
+    return AffineIndices(0, {dim: 1} if value.shape.dims[dim] > 1 else {})
 
 
 @_counts.register("constant")
-def _constant(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
+def _constant(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     numbers = value.literal.astype(np.int64)
     for dim, place in cut.items():
         numbers = numbers.take([place], dim)
     start, places = int(numbers.flat[0]), np.indices(numbers.shape, sparse=True)
     second = {d: int(numbers.take(1, d).flat[0]) - start for d, size in enumerate(numbers.shape) if size > 1}
-    steps = Steps(start, {d: step for d, step in second.items() if step})
+    steps = AffineIndices(start, {d: step for d, step in second.items() if step})
     counted = sum((places[d] * step for d, step in steps.steps.items()), np.asarray(start))
     return steps if (numbers == counted).all() else None
 
 
 @_counts.register("convert", "copy", "opt-barrier")
-def _passed_on(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
+def _passed_on(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     return counting.of(value.operands[0], cut)
 
 
 @_counts.register("custom-call")
-def _passing(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
+def _passing(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     return counting.of(value.operands[0], cut) if value.custom_call_target in _PASS_CALLS else None
 
 
 @_counts.register("broadcast")
-def _broadcast(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
+def _broadcast(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     inner = counting.of(value.operands[0], {n: cut[d] for n, d in enumerate(value.dimensions) if d in cut})
-    return inner and Steps(inner.start, {value.dimensions[d]: step for d, step in inner.steps.items()})
+    return inner and AffineIndices(inner.start, {value.dimensions[d]: step for d, step in inner.steps.items()})
 
 
 @_counts.register("transpose")
-def _transpose(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
+def _transpose(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     inner = counting.of(value.operands[0], {value.dimensions[d]: place for d, place in cut.items()})
-    return inner and Steps(inner.start, {value.dimensions.index(d): step for d, step in inner.steps.items()})
+    return inner and AffineIndices(inner.start, {value.dimensions.index(d): step for d, step in inner.steps.items()})
 
 
 @_counts.register("reshape")
-def _reshape(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
+def _reshape(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     """Of one that keeps the dims along which anything is asked."""
     before, after = value.operands[0].shape.dims, value.shape.dims
     old = {prod(before[:d]): d for d, size in enumerate(before) if size > 1}
@@ -245,31 +247,33 @@ def _reshape(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None
     inner = counting.of(value.operands[0], {was[d]: place for d, place in cut.items() if d in was})
     if inner is None or any(d not in now for d in inner.steps):
         return None
-    return Steps(inner.start, {now[d]: step for d, step in inner.steps.items()})
+    return AffineIndices(inner.start, {now[d]: step for d, step in inner.steps.items()})
 
 
 @_counts.register("slice")
-def _slice(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
+def _slice(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     dims = value.slice_dims
     inner = counting.of(value.operands[0], {d: dims[d].start + place * dims[d].stride for d, place in cut.items()})
     if inner is None:
         return None
     start = inner.start + sum(step * dims[d].start for d, step in inner.steps.items())
-    return Steps(start, {d: step * dims[d].stride for d, step in inner.steps.items() if value.shape.dims[d] > 1})
+    return AffineIndices(
+        start, {d: step * dims[d].stride for d, step in inner.steps.items() if value.shape.dims[d] > 1}
+    )
 
 
 @_counts.register("reverse")
-def _reverse(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
+def _reverse(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     dims, backwards = value.shape.dims, value.dimensions
     inner = counting.of(value.operands[0], {d: dims[d] - 1 - p if d in backwards else p for d, p in cut.items()})
     if inner is None:
         return None
     start = inner.start + sum(step * (dims[d] - 1) for d, step in inner.steps.items() if d in backwards)
-    return Steps(start, {d: -step if d in backwards else step for d, step in inner.steps.items()})
+    return AffineIndices(start, {d: -step if d in backwards else step for d, step in inner.steps.items()})
 
 
 @_counts.register("concatenate")
-def _concatenate(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
+def _concatenate(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     dim = value.dimensions[0]
     if dim not in cut:
         steps = counting.all(value.operands, cut)
@@ -283,34 +287,34 @@ def _concatenate(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | 
 
 
 @_counts.register("add")
-def _add(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
+def _add(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     both = counting.both(value, cut)
     return both and both[0].plus(both[1])
 
 
 @_counts.register("subtract")
-def _subtract(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
+def _subtract(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     both = counting.both(value, cut)
-    return both and both[0].plus(both[1].scaled(-1))
+    return both and both[0].plus(both[1].times(-1))
 
 
 @_counts.register("multiply")
-def _multiply(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
+def _multiply(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     both = counting.both(value, cut)
     if both is None or (both[0].steps and both[1].steps):
         return None
     one, other = both if both[0].steps else both[::-1]
-    return one.scaled(other.start)
+    return one.times(other.start)
 
 
 @_counts.register("negate")
-def _negate(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
+def _negate(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     inner = counting.of(value.operands[0], cut)
-    return inner and inner.scaled(-1)
+    return inner and inner.times(-1)
 
 
 @_counts.register("select")
-def _select(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
+def _select(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     """Both sides count alike, or the predicate is known: negative places counted from the end, as JAX writes it."""
     predicate, *sides = value.operands
     truth = _truth(counting, predicate, cut if predicate.shape.rank else {})
@@ -335,7 +339,7 @@ def _truth(counting: _Counting, predicate: Instruction, cut: _Cut) -> bool | Non
 
 
 @_counts.register("clamp")
-def _clamp(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
+def _clamp(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     """Of numbers that are all within the limits, or of a single one."""
     low, count, high = (counting.of(o, cut if o.shape.rank else {}) for o in value.operands)
     if low is None or count is None or high is None or low.steps or high.steps:
@@ -343,14 +347,14 @@ def _clamp(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
     least, most = count.bounds(value.shape.dims)
     if low.start <= least and most <= high.start:
         return count
-    return Steps(min(max(count.start, low.start), high.start)) if not count.steps else None
+    return AffineIndices(min(max(count.start, low.start), high.start)) if not count.steps else None
 
 
 # ---- what is handed on in tuples, and to computations
 
 
 @_counts.register("get-tuple-element")
-def _element(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
+def _element(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     source, index = value.operands[0], value.tuple_index
     if source.opcode == "opt-barrier":
         source = source.operands[0]
@@ -358,13 +362,13 @@ def _element(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None
 
 
 @_counts.register("parameter")
-def _parameter(counting: _Counting, value: Instruction, cut: _Cut) -> Steps | None:
+def _parameter(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     return _handed(counting, value, None, cut)
 
 
-def _handed(counting: _Counting, parameter: Instruction, index: int | None, cut: _Cut) -> Steps | None:
+def _handed(counting: _Counting, parameter: Instruction, index: int | None, cut: _Cut) -> AffineIndices | None:
     """Of a parameter (of an element of it): what every caller hands over counts alike."""
-    found: list[Steps | None] = []
+    found: list[AffineIndices | None] = []
     for caller in callers(parameter.module).get(parameter.computation, ()):
         if caller.opcode == "while" and index is not None:
             found.append(_carried(counting, caller, index, cut))
@@ -376,12 +380,12 @@ def _handed(counting: _Counting, parameter: Instruction, index: int | None, cut:
     return None if parameter.computation.is_entry else _same(found)
 
 
-def _element_of(counting: _Counting, source: Instruction, index: int, cut: _Cut) -> Steps | None:
+def _element_of(counting: _Counting, source: Instruction, index: int, cut: _Cut) -> AffineIndices | None:
     """Of an element of a tuple that is built in place."""
     return counting.of(source.operands[index], cut) if source.opcode == "tuple" else None
 
 
-def _carried(counting: _Counting, loop: Instruction, index: int, cut: _Cut) -> Steps | None:
+def _carried(counting: _Counting, loop: Instruction, index: int, cut: _Cut) -> AffineIndices | None:
     """Of an element of a loop's carry that the body hands on as it is."""
     made = while_parts(loop).body.root
     kept = made.operands[index] if made.opcode == "tuple" else None
@@ -392,7 +396,7 @@ def _carried(counting: _Counting, loop: Instruction, index: int, cut: _Cut) -> S
     return _element_of(counting, loop.operands[0], index, cut)
 
 
-_ELEMENTS: dict[str, Callable[[_Counting, Instruction, int, _Cut], Steps | None]] = {
+_ELEMENTS: dict[str, Callable[[_Counting, Instruction, int, _Cut], AffineIndices | None]] = {
     "while": _carried,
     "parameter": _handed,
 }

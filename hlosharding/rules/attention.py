@@ -20,7 +20,7 @@ def attention(inst: Instruction) -> Signature:
     """
     make, found = SignatureMaker(inst), fused_attention(inst)
     if found is None:
-        return make.done()
+        return make.build()
     queries, keys = (o.shape for o in inst.operands[:2])
     heads, shared = queries.dims[found.heads], keys.dims[found.heads]
     operands = [(n, _heads_dim(o.shape.rank, found.heads), n in (1, 2)) for n, o in enumerate(inst.operands)]
@@ -38,7 +38,7 @@ def attention(inst: Instruction) -> Signature:
         for name, size in _positions(found, queries.dims[found.length], keys.dims[found.length]).items():
             owes = Reduce("add") if found.is_backward else Nothing()  # gradients of keys are sums over the queries
             make.factor(name, size, positions, [(n, 2) for n, _ in own[1]], owes=owes)
-    return make.done()
+    return make.build()
 
 
 def _positions(found: FusedAttention, queries: int, keys: int) -> dict[str, int]:

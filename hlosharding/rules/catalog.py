@@ -19,7 +19,7 @@ Relation: TypeAlias = Signature | DataFlow | Opaque
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RuleRow:
     """A rule and what, beside opcode and shapes, its answer depends on."""
 
     rule: Callable[[Instruction], Relation]
@@ -30,53 +30,53 @@ def _with_reducer(inst: Instruction) -> Any:
     return reducer_kind(inst.called[0]), attributes_of(inst)
 
 
-catalog: Registry[str, Row | DataFlow | Opaque] = Registry("the catalog of opcodes")
+catalog: Registry[str, RuleRow | DataFlow | Opaque] = Registry("the catalog of opcodes")
 
-_RULES: dict[str, Row] = {
+_RULES: dict[str, RuleRow] = {
     # moving elements
-    "bitcast-convert": Row(elementwise.bitcast_convert),
-    "broadcast": Row(layouts.broadcast),
-    "concatenate": Row(layouts.concatenate),
-    "iota": Row(layouts.iota),
-    "pad": Row(windows.pad),
-    "reshape": Row(layouts.reshape),
-    "reverse": Row(layouts.reverse),
-    "slice": Row(windows.slice_),
-    "transpose": Row(layouts.transpose),
+    "bitcast-convert": RuleRow(elementwise.bitcast_convert),
+    "broadcast": RuleRow(layouts.broadcast),
+    "concatenate": RuleRow(layouts.concatenate),
+    "iota": RuleRow(layouts.iota),
+    "pad": RuleRow(windows.pad),
+    "reshape": RuleRow(layouts.reshape),
+    "reverse": RuleRow(layouts.reverse),
+    "slice": RuleRow(windows.slice_),
+    "transpose": RuleRow(layouts.transpose),
     # made from nothing
-    "constant": Row(elementwise.constant, elementwise.is_splat),
-    "rng": Row(elementwise.fresh),
-    "rng-bit-generator": Row(special.random_bits),
+    "constant": RuleRow(elementwise.constant, elementwise.is_splat),
+    "rng": RuleRow(elementwise.fresh),
+    "rng-bit-generator": RuleRow(special.random_bits),
     # contracting and folding
-    "convolution": Row(contractions.convolution),
-    "dot": Row(contractions.dot),
-    "ragged-dot": Row(contractions.ragged_dot),
-    "reduce": Row(reductions.reduce, _with_reducer),
-    "reduce-window": Row(windows.reduce_window),
-    "select-and-scatter": Row(windows.select_and_scatter),
-    "sort": Row(reductions.sort),
-    "topk": Row(reductions.topk),
+    "convolution": RuleRow(contractions.convolution),
+    "dot": RuleRow(contractions.dot),
+    "ragged-dot": RuleRow(contractions.ragged_dot),
+    "reduce": RuleRow(reductions.reduce, _with_reducer),
+    "reduce-window": RuleRow(windows.reduce_window),
+    "select-and-scatter": RuleRow(windows.select_and_scatter),
+    "sort": RuleRow(reductions.sort),
+    "topk": RuleRow(reductions.topk),
     # addressing by index
-    "dynamic-slice": Row(indexing.dynamic_slice),
-    "dynamic-update-slice": Row(indexing.dynamic_update_slice),
-    "gather": Row(indexing.gather),
-    "scatter": Row(indexing.scatter, _with_reducer),
+    "dynamic-slice": RuleRow(indexing.dynamic_slice),
+    "dynamic-update-slice": RuleRow(indexing.dynamic_update_slice),
+    "gather": RuleRow(indexing.gather),
+    "scatter": RuleRow(indexing.scatter, _with_reducer),
     # with a meaning of their own
-    "batch-norm-grad": Row(special.batch_norm),
-    "batch-norm-inference": Row(special.batch_norm),
-    "batch-norm-training": Row(special.batch_norm),
-    "cholesky": Row(special.cholesky),
-    "fft": Row(special.fft),
-    "get-dimension-size": Row(special.get_dimension_size),
-    "map": Row(elementwise.pointwise),
-    "triangular-solve": Row(special.triangular_solve),
+    "batch-norm-grad": RuleRow(special.batch_norm),
+    "batch-norm-inference": RuleRow(special.batch_norm),
+    "batch-norm-training": RuleRow(special.batch_norm),
+    "cholesky": RuleRow(special.cholesky),
+    "fft": RuleRow(special.fft),
+    "get-dimension-size": RuleRow(special.get_dimension_size),
+    "map": RuleRow(elementwise.pointwise),
+    "triangular-solve": RuleRow(special.triangular_solve),
     # collectives of a program that already has some
-    "all-gather": Row(special.resizing),
-    "all-reduce": Row(elementwise.pointwise),
-    "all-to-all": Row(special.all_to_all),
-    "collective-broadcast": Row(elementwise.pointwise),
-    "collective-permute": Row(elementwise.pointwise),
-    "reduce-scatter": Row(special.resizing),
+    "all-gather": RuleRow(special.resizing),
+    "all-reduce": RuleRow(elementwise.pointwise),
+    "all-to-all": RuleRow(special.all_to_all),
+    "collective-broadcast": RuleRow(elementwise.pointwise),
+    "collective-permute": RuleRow(elementwise.pointwise),
+    "reduce-scatter": RuleRow(special.resizing),
 }
 
 _DATA_FLOW = {
@@ -127,9 +127,9 @@ _OPAQUE = {
 
 def _fill() -> None:
     for opcode in sorted(ELEMENTWISE - {"bitcast-convert"}):
-        catalog.add(opcode, Row(elementwise.pointwise, lambda _: None))
+        catalog.add(opcode, RuleRow(elementwise.pointwise, lambda _: None))
     # Registered by name so that the table above stays data: targets decide, and users add to them.
-    catalog.add("custom-call", Row(custom_call))
+    catalog.add("custom-call", RuleRow(custom_call))
     for opcode, row in _RULES.items():
         catalog.add(opcode, row)
     for opcode, kind in _DATA_FLOW.items():
@@ -158,7 +158,7 @@ def signature_of(inst: Instruction) -> Relation:
     row = catalog.get(inst.opcode)
     if row is None:
         return _UNKNOWN
-    if not isinstance(row, Row):
+    if not isinstance(row, RuleRow):
         return row
     if inst.opcode == "custom-call":
         return row.rule(inst)

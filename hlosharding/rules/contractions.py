@@ -32,7 +32,7 @@ def dot(inst: Instruction) -> Signature:
         out += 1
     for number, (left, right) in enumerate(zip(dims.lhs_contracting, dims.rhs_contracting, strict=True)):
         make.factor(f"k{number}", lhs.dims[left], [(0, left), (1, right)], owes=_adds(inst))
-    return make.done()
+    return make.build()
 
 
 def ragged_dot(inst: Instruction) -> Signature:
@@ -60,7 +60,7 @@ def ragged_dot(inst: Instruction) -> Signature:
     for number, (left, right) in enumerate(zip(dims.lhs_contracting, dims.rhs_contracting, strict=True)):
         owes = Whole() if left in ragged else _adds(inst)
         make.factor(f"k{number}", lhs.dims[left], [(0, left), (1, right), *counted(left)], owes=owes)
-    return make.done()
+    return make.build()
 
 
 def _counted(inst: Instruction, dims: DotDims, ragged: tuple[int, ...]) -> Callable[[int], list[tuple[int, int]]]:
@@ -81,7 +81,7 @@ def convolution(inst: Instruction) -> Signature:
     _batch_and_features(make, inst, dims)
     for number, window in enumerate(inst.window):
         _spatial(make, inst, dims, number, window)
-    return make.done()
+    return make.build()
 
 
 def _batch_and_features(make: SignatureMaker, inst: Instruction, dims: ConvDims) -> None:

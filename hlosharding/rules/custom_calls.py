@@ -99,7 +99,7 @@ def _batched_dims(count: int) -> Rule:
         results = [i for i, s in enumerate(inst.shape.leaves) if s.dims[: len(batch)] == batch]
         for dim, size in enumerate(batch):
             make.factor(f"b{dim}", size, ((i, dim) for i in operands), ((i, dim) for i in results))
-        return make.done()
+        return make.build()
 
     return rule
 

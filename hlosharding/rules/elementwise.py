@@ -24,7 +24,7 @@ def bitcast_convert(inst: Instruction) -> Signature:
     shorter = min(inst.shape.dims, inst.operands[0].shape.dims, key=len)
     for dim, size in enumerate(shorter):
         make.factor(f"d{dim}", size, [(0, dim)], [(0, dim)])
-    return make.done()
+    return make.build()
 
 
 def fresh(inst: Instruction) -> Signature:
@@ -32,7 +32,7 @@ def fresh(inst: Instruction) -> Signature:
     make = SignatureMaker(inst)
     for dim, size in enumerate(inst.shape.dims):
         make.factor(f"d{dim}", size, (), [(0, dim)])
-    return make.done()
+    return make.build()
 
 
 def constant(inst: Instruction) -> Signature:
@@ -41,7 +41,7 @@ def constant(inst: Instruction) -> Signature:
     owes = Nothing() if is_splat(inst) else Whole()
     for dim, size in enumerate(inst.shape.dims):
         make.factor(f"d{dim}", size, (), [(0, dim)], owes=owes)
-    return make.done()
+    return make.build()
 
 
 def is_splat(inst: Instruction) -> bool:

@@ -28,7 +28,7 @@ def gather(inst: Instruction) -> Signature:
             make.factor(f"o{dim}", size, [(0, dim)], [(0, out)])
         elif dim not in dims.operand_batching_dims:
             make.factor(f"x{dim}", size, [(0, dim)], owes=Whole(indexed=dim in dims.start_index_map))
-    return make.done()
+    return make.build()
 
 
 def scatter(inst: Instruction) -> Signature:
@@ -60,7 +60,7 @@ def scatter(inst: Instruction) -> Signature:
             make.factor(f"o{dim}", size, [*both[0], *((u, at) for u in updates)], both[1])
         else:
             make.factor(f"x{dim}", size, *both, owes=Whole(indexed=dim in dims.scatter_dims_to_operand_dims))
-    return make.done()
+    return make.build()
 
 
 def _scattered(inst: Instruction, count: int) -> Debt:
@@ -78,7 +78,7 @@ def dynamic_slice(inst: Instruction) -> Signature:
             make.factor(f"d{dim}", size, [(0, dim)], [(0, dim)])
         else:
             make.factor(f"x{dim}", size, [(0, dim)], owes=Whole(indexed=True))
-    return make.done()
+    return make.build()
 
 
 def dynamic_update_slice(inst: Instruction) -> Signature:
@@ -89,4 +89,4 @@ def dynamic_update_slice(inst: Instruction) -> Signature:
             make.factor(f"d{dim}", size, [(0, dim), (1, dim)], [(0, dim)])
         else:
             make.factor(f"x{dim}", size, [(0, dim)], [(0, dim)], owes=Whole(indexed=True))
-    return make.done()
+    return make.build()

@@ -17,7 +17,7 @@ def transpose(inst: Instruction) -> Signature:
     make = SignatureMaker(inst)
     for dim, source in enumerate(inst.dimensions):
         make.factor(f"d{source}", inst.shape.dims[dim], [(0, source)], [(0, dim)])
-    return make.done()
+    return make.build()
 
 
 def broadcast(inst: Instruction) -> Signature:
@@ -26,7 +26,7 @@ def broadcast(inst: Instruction) -> Signature:
     source = {dim: i for i, dim in enumerate(inst.dimensions)}
     for dim, size in enumerate(inst.shape.dims):
         make.factor(f"d{dim}", size, [(0, source[dim])] if dim in source else (), [(0, dim)])
-    return make.done()
+    return make.build()
 
 
 def concatenate(inst: Instruction) -> Signature:
@@ -45,11 +45,11 @@ def iota(inst: Instruction) -> Signature:
     for dim, size in enumerate(inst.shape.dims):
         owes = Whole() if dim == inst.iota_dimension else Nothing()
         make.factor(f"d{dim}", size, (), [(0, dim)], owes=owes)
-    return make.done()
+    return make.build()
 
 
 @dataclass
-class _Walk:
+class _UnmatchedDims:
     """The part of two dim lists that is still to be matched, as open rests at one end."""
 
     sizes: list[int]
@@ -72,7 +72,7 @@ class _Walk:
 def _matched(source: list[int], target: list[int], step: int) -> list[tuple[int, int, int]]:
     """(source dim, target dim, size) of the common parts from one end on; both lists keep what is unmatched."""
     starts = (0, 0) if step == 1 else (len(source) - 1, len(target) - 1)
-    a, b = _Walk(source, starts[0], step), _Walk(target, starts[1], step)
+    a, b = _UnmatchedDims(source, starts[0], step), _UnmatchedDims(target, starts[1], step)
     found: list[tuple[int, int, int]] = []
     while True:
         a.skip_ones()
@@ -98,7 +98,7 @@ def reshape(inst: Instruction) -> Signature:
     make = SignatureMaker(inst)
     source, target = list(inst.operands[0].shape.dims), list(inst.shape.dims)
     if 0 in source:
-        return make.done()
+        return make.build()
     major = _matched(source, target, 1)
     minor = _matched(source, target, -1)
     _enter(make, major, "d")
@@ -110,7 +110,7 @@ def reshape(inst: Instruction) -> Signature:
         if size > 1:
             make.factor(f"t{dim}", size, (), [(0, dim)], owes=Whole())
     _enter(make, minor[::-1], "e")
-    return make.done()
+    return make.build()
 
 
 def _enter(make: SignatureMaker, parts: list[tuple[int, int, int]], letter: str) -> None:

@@ -94,7 +94,7 @@ class NamedRule:
                 for tensors in sides
             )
             make.factor(name, sizes[name], at, out, owes=self._debt(name, at, out))
-        return make.done()
+        return make.build()
 
     def _debt(self, name: str, at: list[tuple[int, int]], out: list[tuple[int, int]]) -> Debt:
         # Nobody can make a part of the result from nothing, or drop a part of an operand, without being told how.

@@ -25,7 +25,7 @@ def reduce(inst: Instruction) -> Signature:
         make.factor(f"d{dim}", dims[dim], places, [(i, out) for i in range(count)])
     for dim in inst.dimensions:
         make.factor(f"r{dim}", dims[dim], [(i, dim) for i in range(count)], owes=owes)
-    return make.done()
+    return make.build()
 
 
 def sort(inst: Instruction) -> Signature:
@@ -61,4 +61,4 @@ def topk(inst: Instruction) -> Signature:
     for dim, size in enumerate(shape.dims[:-1]):
         make.factor(f"d{dim}", size, [(0, dim)], [(i, dim) for i in leaves])
     make.factor("s", shape.dims[-1], [(0, shape.rank - 1)], owes=Whole())
-    return make.done()
+    return make.build()

@@ -171,7 +171,7 @@ class SignatureMaker:
             for tensor, dim in places:
                 tensors[tensor][dim] = (*tensors[tensor][dim], number)
 
-    def done(self) -> Signature:
+    def build(self) -> Signature:
         """The signature; a name used twice is an error of the rule."""
         names = [f.name for f in self._factors]
         if len(set(names)) != len(names):
@@ -196,4 +196,4 @@ def same_dims(
         owes = Whole() if dim in whole else Halo(dim) if dim in halo else Nothing()
         at, out = [(i, dim) for i in tensors], [(i, dim) for i in results]
         make.factor(f"d{dim}", leaves[results[0]].dims[dim], at, out, owes=owes, spreads=spreads)
-    return make.done()
+    return make.build()

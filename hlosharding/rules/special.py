@@ -24,7 +24,7 @@ def triangular_solve(inst: Instruction) -> Signature:
         make.factor(f"b{dim}", size, [(0, dim), (1, dim)], [(0, dim)])
     make.factor("n", inst.shape.dims[free], [(1, free)], [(0, free)])
     make.factor("s", inst.shape.dims[solved], [(1, solved)], [(0, solved)], owes=Whole())
-    return make.done()
+    return make.build()
 
 
 def fft(inst: Instruction) -> Signature:
@@ -35,7 +35,7 @@ def fft(inst: Instruction) -> Signature:
     for dim, size in enumerate(after):
         if before[dim] == size:
             make.factor(f"d{dim}", size, [(0, dim)], [(0, dim)], owes=Whole() if dim >= first else Nothing())
-    return make.done()
+    return make.build()
 
 
 def random_bits(inst: Instruction) -> Signature:
@@ -44,7 +44,7 @@ def random_bits(inst: Instruction) -> Signature:
     for leaf, shape in enumerate(inst.shape.leaves):
         for dim, size in enumerate(shape.dims):
             make.factor(f"r{leaf}d{dim}", size, (), [(leaf, dim)], owes=Whole(), spreads=False)
-    return make.done()
+    return make.build()
 
 
 def batch_norm(inst: Instruction) -> Signature:
@@ -61,7 +61,7 @@ def batch_norm(inst: Instruction) -> Signature:
             out += [(i, 0) for i, leaf in enumerate(leaves) if leaf.rank == 1]
         owes = Nothing() if given or dim == feature else Whole()
         make.factor(f"d{dim}", size, at, out, owes=owes)
-    return make.done()
+    return make.build()
 
 
 def resizing(inst: Instruction) -> Signature:
@@ -80,4 +80,4 @@ def all_to_all(inst: Instruction) -> Signature:
 
 def get_dimension_size(inst: Instruction) -> Signature:
     """A scalar that depends on no element."""
-    return SignatureMaker(inst).done()
+    return SignatureMaker(inst).build()

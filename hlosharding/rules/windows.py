@@ -20,7 +20,7 @@ def reduce_window(inst: Instruction) -> Signature:
         size = inst.shape.leaves[0].dims[dim]
         places = [(i, dim) for i in range(count)]
         make.factor(f"d{dim}", size, places, [(i, dim) for i in leaves], owes=owes, spreads=spreads)
-    return make.done()
+    return make.build()
 
 
 def select_and_scatter(inst: Instruction) -> Signature:
@@ -30,7 +30,7 @@ def select_and_scatter(inst: Instruction) -> Signature:
     for dim, window in enumerate(inst.window):
         owes = Nothing() if window.is_trivial else Halo(dim)
         make.factor(f"d{dim}", inst.shape.dims[dim], [(0, dim), (1, dim)], [(0, dim)], owes=owes, spreads=spreads)
-    return make.done()
+    return make.build()
 
 
 def pad(inst: Instruction) -> Signature:

@@ -47,7 +47,7 @@ def shardings_of(inst: Instruction, shardings: _Shardings, mesh: MeshInfo) -> It
     for places in product((None, *range(len(dims))), repeat=len(axes)):
         placed = list(zip(axes, places, strict=True))
         spec = [tuple(axis for axis, place in placed if place == dim) for dim in range(len(dims))]
-        sharding = HloSharding.named(mesh, spec, len(dims)).without_names()
+        sharding = HloSharding.unnamed(mesh, spec, len(dims))
         if not uneven_dims(sharding, dims):
             yield sharding
 

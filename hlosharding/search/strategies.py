@@ -260,7 +260,7 @@ def _constraints(made: Module, module: Module, mesh: MeshInfo) -> Iterator[tuple
         said = {} if sharding is None else axes_by_dim(sharding, module.mesh)
         axes = {dim: [axis for axis in names if axis in mesh.names] for dim, names in said.items()}
         if any(axes.values()):
-            yield call, HloSharding.named(mesh, spec_of(axes), call.shape.rank).without_names()
+            yield call, HloSharding.unnamed(mesh, spec_of(axes), call.shape.rank)
 
 
 def _check_divides(parameter: Instruction, sharding: HloSharding) -> None:

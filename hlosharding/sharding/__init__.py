@@ -12,7 +12,7 @@ from hlosharding.sharding.formats import (
     Axis,
     Cluster,
     Format,
-    Frame,
+    FormatContext,
     Interchange,
     SdySharding,
     convert,
@@ -21,7 +21,6 @@ from hlosharding.sharding.formats import (
     read_mlir_symbol,
     read_sdy_meshes,
     read_sdy_sharding,
-    register_format,
     same_sharding,
     spec_from_text,
     write_mlir_symbol,
@@ -58,7 +57,7 @@ from hlosharding.sharding.reshaping import propagate_through_reshape, reshape_sh
 from hlosharding.sharding.scanner import Scanner
 from hlosharding.sharding.spelling import spell, spell_short
 from hlosharding.sharding.subgroups import SubgroupType
-from hlosharding.sharding.tile_assignment import TileAssignment, find_iota, prime_factors
+from hlosharding.sharding.tile_assignment import TileAssignment, prime_factors
 from hlosharding.sharding.tiles import (
     REPLICATED,
     copies_as_partials,
@@ -102,7 +101,7 @@ __all__ = [
     "Digit",
     "DimAxes",
     "Format",
-    "Frame",
+    "FormatContext",
     "GroupedSharding",
     "HloSharding",
     "Interchange",
@@ -128,7 +127,6 @@ __all__ = [
     "device_groups_match",
     "ends_of",
     "find_common_sharding",
-    "find_iota",
     "find_named_form",
     "first_target_dim",
     "group_sharding_on_all_dims_except",
@@ -155,7 +153,6 @@ __all__ = [
     "read_mlir_symbol",
     "read_sdy_meshes",
     "read_sdy_sharding",
-    "register_format",
     "remove_shape_dims",
     "replicate_all_data_dims",
     "replicate_on_all_dims_except",

@@ -204,6 +204,11 @@ class HloSharding(ShardingValue):
         """From a mesh (jax Mesh or MeshInfo) and a PartitionSpec, or a sequence of axis names, axis tuples and None."""
         return cls.from_named_form(jax_forms.form_of_spec(mesh, spec, ndim))
 
+    @classmethod
+    def unnamed(cls, mesh: Any, spec: Any, ndim: int | None = None) -> HloSharding:
+        """The same by device numbers alone, as annotations write it: it prints as `{devices=...}`."""
+        return cls.named(mesh, spec, ndim).without_names()
+
     def to_jax(self, mesh: Any = None) -> Any:
         """A jax NamedSharding over `mesh` (default: the mesh it came with)."""
         return jax_forms.to_jax(self, mesh)

@@ -16,7 +16,7 @@ from hlosharding.sharding.memo import memoised
 from hlosharding.sharding.ordering import merge_if_compatible
 from hlosharding.sharding.subgroups import SubgroupType
 from hlosharding.sharding.tile_assignment import Dims
-from hlosharding.sharding.transforms import has_no_tiles, replicate_on_dims
+from hlosharding.sharding.transforms import replicate_on_dims
 
 
 @memoised
@@ -28,11 +28,11 @@ def reshape_sharding(
     >>> str(reshape_sharding((8, 4), (2, 4, 4), HloSharding.iota_tile((4, 1))))
     '{devices=[2,2,1]<=[4]}'
     """
-    if has_no_tiles(sharding):
+    if not sharding.is_tiled():
         return sharding
     if math.prod(source_dims) != math.prod(target_dims):
         raise ShardingError(f"{list(source_dims)} cannot be reshaped to {list(target_dims)}: other number of elements")
-    walk = _Walk(list(source_dims), list(target_dims), list(sharding.tiles.dims[: len(source_dims)]))
+    walk = _DimMatching(list(source_dims), list(target_dims), list(sharding.tiles.dims[: len(source_dims)]))
     if not walk.run() or math.prod(walk.found) == 1:
         return None
     data = walk.found + [1] * (len(target_dims) - len(walk.found))
@@ -50,7 +50,7 @@ def _with_data_tiles(sharding: HloSharding, data: list[int]) -> HloSharding:
 
 
 @dataclass(slots=True)
-class _Walk:
+class _DimMatching:
     """One pass over source and target dims in parallel, major to minor; stacks hold the dims still to be walked.
 
     A dim is put back with what is left of it, so that splits and fusions of the same dim compose.
@@ -150,7 +150,7 @@ def propagate_through_reshape(
     >>> str(propagate_through_reshape((6, 4), (4, 6), HloSharding.iota_tile((6, 1))))
     '{devices=[2,1,3]<=[6] last_tile_dim_replicate}'
     """
-    if has_no_tiles(sharding):
+    if not sharding.is_tiled():
         return sharding
     if sharding.is_manual_subgroup():
         return _around_manual(source_dims, target_dims, sharding)

@@ -22,6 +22,7 @@ _INTEGERS = re.compile(r"\s*+-?\d++(?:\s*+,\s*+-?\d++)*+", re.ASCII)
 _STRING = re.compile(r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'""", re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _MAX_DIGITS = 18
+"""Of a number: it fits 64 bits, and Python takes quadratic time for longer ones."""
 
 
 class Scanner:

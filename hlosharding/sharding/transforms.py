@@ -18,11 +18,6 @@ from hlosharding.sharding.subgroups import SubgroupType
 from hlosharding.sharding.tile_assignment import TileAssignment
 
 
-def has_no_tiles(sharding: HloSharding) -> bool:
-    """Nothing to move: replicated, on one device, manual, unknown or unreduced."""
-    return not sharding.is_tiled()
-
-
 @memoised
 def transpose_sharding(sharding: HloSharding, perm: Sequence[int]) -> HloSharding:
     """Result dim i is split as `sharding`'s dim perm[i]; `perm` lists the data dims, or all tile dims.
@@ -30,7 +25,7 @@ def transpose_sharding(sharding: HloSharding, perm: Sequence[int]) -> HloShardin
     >>> str(transpose_sharding(HloSharding.iota_tile((2, 4)), (1, 0)))
     '{devices=[4,2]<=[2,4]T(1,0)}'
     """
-    if has_no_tiles(sharding):
+    if not sharding.is_tiled():
         return sharding
     rank, tiles = sharding.tiled_data_rank, sharding.tiles
     if len(perm) == rank:
@@ -53,7 +48,7 @@ def transpose_with_collapsed_dims(
     >>> str(transpose_with_collapsed_dims(HloSharding.iota_tile((2, 1)), (1, -1), (-1, 0)))
     '{devices=[1,2]<=[2]}'
     """
-    if has_no_tiles(sharding):
+    if not sharding.is_tiled():
         return sharding
     rank, dims = sharding.tiled_data_rank, sharding.tiles.dims
     lost = [i for i, target in enumerate(source_to_target[:rank]) if target < 0]
@@ -72,7 +67,7 @@ def reverse_sharding(sharding: HloSharding, dims: Sequence[int]) -> HloSharding:
     >>> str(reverse_sharding(HloSharding.iota_tile((4,)), (0,)))
     '{devices=[4]3,2,1,0}'
     """
-    if has_no_tiles(sharding) or not dims:
+    if not sharding.is_tiled() or not dims:
         return sharding
     return sharding.with_tiles(TileAssignment.from_array(np.flip(sharding.tiles.array, tuple(set(dims)))))
 
@@ -84,7 +79,7 @@ def remove_shape_dims(sharding: HloSharding, dims: Sequence[int]) -> HloSharding
     >>> str(remove_shape_dims(HloSharding.iota_tile((2, 1)), (1,)))
     '{devices=[2]<=[2]}'
     """
-    if has_no_tiles(sharding) or not dims:
+    if not sharding.is_tiled() or not dims:
         return sharding
     for dim in dims:
         if sharding.tiles.dims[dim] != 1:
@@ -99,7 +94,7 @@ def add_shape_dims(sharding: HloSharding, first: int, count: int) -> HloSharding
     >>> str(add_shape_dims(HloSharding.iota_tile((2,)), 0, 2))
     '{devices=[1,1,2]<=[2]}'
     """
-    if has_no_tiles(sharding) or not count:
+    if not sharding.is_tiled() or not count:
         return sharding
     dims = sharding.tiles.dims
     return sharding.with_tiles(sharding.tiles.reshape((*dims[:first], *(1,) * count, *dims[first:])))
@@ -197,7 +192,7 @@ def replicate_on_dims(sharding: HloSharding, dims: Sequence[int]) -> HloSharding
     >>> str(replicate_on_dims(HloSharding.iota_tile((2, 4)), (0,)))
     '{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}'
     """
-    if has_no_tiles(sharding):
+    if not sharding.is_tiled():
         return sharding
     rank, tiles = sharding.tiled_data_rank, sharding.tiles
     valid = [d for d in dims if d < rank]
@@ -223,7 +218,7 @@ def replicate_on_all_dims_except(sharding: HloSharding, dims: Sequence[int]) -> 
     >>> str(replicate_on_all_dims_except(HloSharding.iota_tile((2, 4)), (0,)))
     '{devices=[2,1,4]<=[8] last_tile_dim_replicate}'
     """
-    if has_no_tiles(sharding):
+    if not sharding.is_tiled():
         return sharding
     return replicate_on_dims(sharding, [d for d in range(sharding.tiled_data_rank) if d not in dims])
 
@@ -255,7 +250,7 @@ def along_dims(sharding: HloSharding, source_dims: Sequence[int], target_dims: S
     >>> str(along_dims(HloSharding.iota_tile((2, 4)), (1,), (0,), 1))
     '{devices=[4,2]<=[2,4]T(1,0) last_tile_dim_replicate}'
     """
-    if has_no_tiles(sharding):
+    if not sharding.is_tiled():
         return sharding
     for dim in source_dims:
         _check_data_dim(sharding, dim)

@@ -22,23 +22,14 @@ from hlosharding.spmd.manual_groups import (
     tiles_in_groups,
 )
 from hlosharding.spmd.masking import identity, inside, mask_padding, only_first
-from hlosharding.spmd.op_writer import Cause
-from hlosharding.spmd.participants import (
-    Devices,
-    Groups,
-    Pairs,
-    device_groups,
-    devices_of,
-    left_out,
-    permute_pairs,
-)
+from hlosharding.spmd.op_writer import OpOrigin
+from hlosharding.spmd.participants import Devices, Groups, Pairs, device_groups, devices_of, left_out, permute_pairs
 from hlosharding.spmd.program import PartialSums, Program
 from hlosharding.spmd.uniformity import Uniformity
-from hlosharding.spmd.verifier import DivergenceError, guarded, verify_partitioned
+from hlosharding.spmd.verifier import DivergenceError, find_guards, verify_partitioned
 
 __all__ = [
     "CAUSE_ATTRIBUTE",
-    "Cause",
     "Collective",
     "Devices",
     "DivergenceError",
@@ -46,6 +37,7 @@ __all__ = [
     "Groups",
     "LoopNames",
     "ManualGroups",
+    "OpOrigin",
     "Pairs",
     "PartialSums",
     "Program",
@@ -56,8 +48,8 @@ __all__ = [
     "counted_loop",
     "device_groups",
     "devices_of",
+    "find_guards",
     "group_pieces",
-    "guarded",
     "identity",
     "in_one_order",
     "inside",

@@ -16,14 +16,7 @@ import numpy as np
 
 from hlosharding.ir import Instruction, Module, Runs, Shape, collective_kind, executions
 from hlosharding.spmd.mesh_axes import axes_of_groups, axes_of_pairs
-from hlosharding.spmd.participants import (
-    Devices,
-    Groups,
-    Pairs,
-    device_groups,
-    devices_of,
-    permute_pairs,
-)
+from hlosharding.spmd.participants import Devices, Groups, Pairs, device_groups, devices_of, permute_pairs
 
 _INSTRUCTION = re.compile(r"%\S+ \((\S+)\)")
 CAUSE_ATTRIBUTE = "hlosharding.cause"

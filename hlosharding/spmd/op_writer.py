@@ -22,7 +22,7 @@ _NEVER_MERGED = frozenset({"opt-barrier"})
 
 
 @dataclass(slots=True)
-class Cause:
+class OpOrigin:
     """For what ops are made."""
 
     source: Instruction | None = None
@@ -41,7 +41,7 @@ class OpWriter:
     def __init__(self, program: Program, computation: ComputationBuilder) -> None:
         self.program = program
         self.computation = computation
-        self.cause = Cause()
+        self.cause = OpOrigin()
         self._made: dict[tuple[Any, ...], Instruction] = {}
         """Ops of our own, by opcode, shape, operands, callees and attributes."""
         self._copied: dict[tuple[Any, ...], tuple[Instruction, Instruction]] = {}
@@ -121,7 +121,7 @@ class OpWriter:
             made = (
                 write.add(opcode, shape, operands, like=source, called=called, **attrs)
                 if attrs
-                else write.again(source, opcode, shape, operands, called, source.name)
+                else write.add_like(source, opcode, shape, operands, called, source.name)
             )
             known = self._copied[key] = source, made
         return known[1]

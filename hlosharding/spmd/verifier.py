@@ -10,14 +10,7 @@ from collections.abc import Mapping, Sequence
 from hlosharding.errors import ModuleError
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, callers, collective_kind, verify
 from hlosharding.spmd.collective import CAUSE_ATTRIBUTE
-from hlosharding.spmd.participants import (
-    Devices,
-    Groups,
-    device_groups,
-    devices_of,
-    left_out,
-    permute_pairs,
-)
+from hlosharding.spmd.participants import Devices, Groups, device_groups, devices_of, left_out, permute_pairs
 from hlosharding.spmd.program import PartialSums
 from hlosharding.spmd.uniformity import Uniformity
 
@@ -101,7 +94,7 @@ def _verify_channels(collectives: Sequence[Instruction]) -> None:
 
 
 def _verify_conditions(module: Module, collectives: Sequence[Instruction], devices: Devices) -> None:
-    guards = guarded(module, collectives)
+    guards = find_guards(module, collectives)
     if not guards:
         return
     uniformity = Uniformity(module)
@@ -126,7 +119,7 @@ def _divergent(
     )
 
 
-def guarded(module: Module, collectives: Sequence[Instruction]) -> Mapping[Instruction, tuple[Instruction, ...]]:
+def find_guards(module: Module, collectives: Sequence[Instruction]) -> Mapping[Instruction, tuple[Instruction, ...]]:
     """Collectives below loops or branches, each with all loops and branches above it."""
     inside = {i.computation for i in collectives if not i.computation.is_entry}
     if not inside:

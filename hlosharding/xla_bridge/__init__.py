@@ -48,12 +48,7 @@ from hlosharding.xla_bridge.executables import (
     stored_executable,
 )
 from hlosharding.xla_bridge.jaxprs import traced_digest
-from hlosharding.xla_bridge.running import (
-    compile_proto,
-    cpu_devices,
-    run_proto,
-    run_stablehlo,
-)
+from hlosharding.xla_bridge.running import compile_proto, cpu_devices, run_proto, run_stablehlo
 from hlosharding.xla_bridge.topologies import compile_with_gspmd, described_devices, is_described
 from hlosharding.xla_bridge.tracing import (
     context_mesh,

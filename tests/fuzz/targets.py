@@ -23,7 +23,7 @@ from hlosharding.plans import Golden, PlanFile
 from hlosharding.rules import parse_rule, parse_shardy_rule
 from hlosharding.search import Plan
 from hlosharding.search.price_file import KnownPrices
-from hlosharding.sharding import FORMATS, Frame, HloSharding, Scanner, read_sdy_meshes, spec_from_text
+from hlosharding.sharding import FORMATS, FormatContext, HloSharding, Scanner, read_sdy_meshes, spec_from_text
 from tests.fuzz import onnx_models, seeds
 from tests.fuzz.target import Target
 
@@ -112,7 +112,7 @@ def _cached(path: Path) -> None:
 
 def _annotations(data: bytes) -> None:
     name, _, sharding = _text(data).rpartition("=>")
-    hs.annotate(seeds.source(), {name: sharding}, mesh=Frame.of(_MESH).mesh)
+    hs.annotate(seeds.source(), {name: sharding}, mesh=FormatContext.of(_MESH).mesh)
 
 
 _PARSER = build_parser()
@@ -130,7 +130,7 @@ def _arguments(data: bytes) -> None:
 TARGETS: Mapping[str, Target] = {
     "sharding": Target(_sharding, seeds.SHARDINGS, seeds.SHARDING_WORDS),
     "conversion": Target(_conversion, seeds.CONVERSIONS, (*seeds.SHARDING_WORDS, *_TO_FORMATS)),
-    "mesh": Target(lambda data: Frame.of(_text(data)), seeds.MESHES),
+    "mesh": Target(lambda data: FormatContext.of(_text(data)), seeds.MESHES),
     "spec": Target(lambda data: spec_from_text(_text(data)), seeds.SPECS),
     "shape": Target(lambda data: Shape.parse(_text(data)), seeds.SHAPES),
     "sdy-meshes": Target(lambda data: read_sdy_meshes(Scanner(_text(data))), seeds.SDY_MESHES),

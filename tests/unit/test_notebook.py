@@ -8,7 +8,7 @@ import pytest
 
 from hlosharding.ir import Frame
 from hlosharding.notebook import file_name
-from hlosharding.plans.source_places import Place
+from hlosharding.plans.source_places import SourcePlace
 
 compilerop = pytest.importorskip("IPython.core.compilerop", reason="pip install ipython")
 
@@ -18,7 +18,7 @@ def test_a_place_in_a_cell_is_called_as_in_tracebacks(monkeypatch: pytest.Monkey
     file = compiler.cache("x = 1\ny = 2\n", 5)
     monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(compile=compiler))
     assert str(Frame(file, "f", 2, 0)) == "In[5]:2"
-    assert str(Place(file, 2, 0, "add")) == "In[5]:2"
+    assert str(SourcePlace(file, 2, 0, "add")) == "In[5]:2"
     assert str(Frame("/home/me/model.py", "f", 2, 0)) == "model.py:2"
 
 

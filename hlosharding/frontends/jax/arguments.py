@@ -41,14 +41,14 @@ class Arguments:
         return tuple(said if sharding is None else None for said, sharding in pairs)
 
 
-class _Split(NamedTuple):
+class _SplitArguments(NamedTuple):
     """The dynamic arguments, as a pytree, and how static ones come back among them."""
 
     dynamic: tuple[tuple[Any, ...], dict[str, Any]]
     static_args: dict[int, Any]
     static_kwargs: dict[str, Any]
 
-    def joined(self, dynamic: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def join(self, dynamic: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """All arguments, given the dynamic ones."""
         remaining = iter(dynamic[0])
         count = len(dynamic[0]) + len(self.static_args)
@@ -56,8 +56,8 @@ class _Split(NamedTuple):
         return tuple(args), {**dynamic[1], **self.static_kwargs}
 
 
-def _split(args: tuple[Any, ...], kwargs: dict[str, Any], static: StaticArguments) -> _Split:
-    return _Split(
+def _split(args: tuple[Any, ...], kwargs: dict[str, Any], static: StaticArguments) -> _SplitArguments:
+    return _SplitArguments(
         static.left_out(args, kwargs),
         {n: args[n] for n in static.among(args)},
         {name: a for name, a in kwargs.items() if name in static.names},
@@ -94,7 +94,7 @@ def arguments_of(
     spelled = tuple(_placed(leaf) if w is None else w for w, leaf in zip(wanted, leaves, strict=True))
     memory = tuple(getattr(w, "memory_kind", None) for w in wanted)
     handed = [_handed(leaf, aval, w) for leaf, aval, w in zip(leaves, avals, wanted, strict=True)]
-    new_args, new_kwargs = split.joined(jax.tree.unflatten(tree, handed))
+    new_args, new_kwargs = split.join(jax.tree.unflatten(tree, handed))
     place = mesh or boundary.mesh_of(wanted)
     return Arguments(
         new_args, new_kwargs, tree, tuple(avals), found, spelled, memory, place, tuple(names)

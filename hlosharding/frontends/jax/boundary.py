@@ -26,7 +26,7 @@ def broadcast(prefix: Any, tree: Any, what: str) -> list[Any]:
         return [None] * len(jax.tree.leaves(tree))
     try:
         # Boxed, because None is a leaf in a prefix and an empty subtree elsewhere.
-        boxes = jax.tree.broadcast(jax.tree.map(_Box, prefix, is_leaf=_is_entry), tree)
+        boxes = jax.tree.broadcast(jax.tree.map(_PrefixEntry, prefix, is_leaf=_is_entry), tree)
     except ValueError as error:
         found = xla_bridge.prefix_errors(prefix, tree, what)
         raise TraceError(
@@ -38,7 +38,7 @@ def broadcast(prefix: Any, tree: Any, what: str) -> list[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Box:
+class _PrefixEntry:
     entry: Any
 
 

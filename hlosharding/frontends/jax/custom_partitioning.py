@@ -42,7 +42,7 @@ class CustomPartitioning:
     """How a function of arrays becomes a module: `hs.trace`."""
     _made: dict[Any, PerDevice | None] = field(default_factory=dict[Any, Any])
 
-    def inferred(self, inst: Instruction, operands: Sequence[HloSharding]) -> Shardings | None:
+    def infer_results(self, inst: Instruction, operands: Sequence[HloSharding]) -> Shardings | None:
         """Shardings of the results as the user infers them; None where he does not, or mesh axes cannot say it."""
         structs = self._structs([o.shape for o in inst.operands], operands)
         if self.infer_sharding_from_operands is None or structs is None:
@@ -120,12 +120,8 @@ class _said_of:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception) and not isinstance(error, PartitionError):
             raise PartitionError(
-                f"{self.what} of a custom_partitioning fails: {type(error).__name__}: {error}", where=_place(self.inst)
+                f"{self.what} of a custom_partitioning fails: {type(error).__name__}: {error}", where=self.inst.where
             ) from error
-
-
-def _place(inst: Instruction) -> str:
-    return f"%{inst.name} {inst.location}".strip()
 
 
 def _read(tree: Any, shardings: Any, ranks: Sequence[int]) -> Shardings:
@@ -156,7 +152,7 @@ def _check_results(inst: Instruction, module: Module) -> None:
         raise PartitionError(
             f"Mismatch in result shapes. The function that partition returned makes {', '.join(made)}; the whole is"
             f" {', '.join(wanted)}",
-            where=_place(inst),
+            where=inst.where,
             remedy="return tiles of the shardings that partition returned",
         )
 

@@ -21,7 +21,7 @@ from hlosharding.frontends.jax.custom_partitioning import custom_partitionings
 from hlosharding.frontends.jax.leaves import of_numbers
 from hlosharding.frontends.jax.naming import output_names
 from hlosharding.frontends.jax.signature import FunctionSignature
-from hlosharding.frontends.prepare import prepared
+from hlosharding.frontends.prepare import prepare_edit
 from hlosharding.frontends.shardy import without_shardy_marks
 from hlosharding.ir import PARTITIONING_MARK, RULE_MARK, Edit, Instruction, Module
 from hlosharding.sharding import HloSharding, MeshInfo
@@ -149,7 +149,7 @@ class TracedCall:
         self._attach(module, xla_bridge.lowering_facts(lowered))
         xla_bridge.forget_lowering(self.jax)
         module.partitionings = custom_partitionings(found, self.call.mesh, trace)
-        return prepared(Edit(module)) if prepare else module
+        return prepare_edit(Edit(module)) if prepare else module
 
     def _lowered(self, options: dict[str, Any]) -> Any:
         try:

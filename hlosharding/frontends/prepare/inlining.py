@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from hlosharding.ir import Computation, Edit, Instruction, rewrite
 
 _MAX_OP_NAME = 1024
+"""Characters, as where XLA inlines calls: names of nested calls grow with each level."""
 _WITH_BODIES = frozenset({"conditional", "while", "async-start", "async-update", "async-done"})
 _COMPOSITE = ("composite.name", "composite.attributes", "composite.version")
 

@@ -24,10 +24,10 @@ def prepare(module: Module) -> Module:
     >>> prepare(from_hlo_text(text)).entry.root
     %n.1 = f32[4] negate(%x)
     """
-    return prepared(Edit.of_copy(module))
+    return prepare_edit(Edit.of_copy(module))
 
 
-def prepared(edit: Edit) -> Module:
+def prepare_edit(edit: Edit) -> Module:
     """The same of a module that is the caller's to change."""
     _marks_to_moves(edit)
     flatten_calls(edit)

@@ -46,7 +46,7 @@ def to_sdy_text(module: Module) -> str:
     _check_names(module.mesh)
     marked = module.clone()
     rewrite.dead_code(marked)
-    writer = _Writer(marked, marked.mesh or MeshInfo(("devices",), (max(1, module.num_partitions),)))
+    writer = _SdyWriter(marked, marked.mesh or MeshInfo(("devices",), (max(1, module.num_partitions),)))
     for instruction in list(marked.instructions):
         writer.mark(instruction)
     writer.mark_results()
@@ -62,7 +62,7 @@ def _check_names(mesh: MeshInfo | None) -> None:
             raise ShardingError(f"axis {name!r} has characters that XLA cannot carry over", remedy="rename it")
 
 
-class _Writer:
+class _SdyWriter:
     def __init__(self, module: Module, mesh: MeshInfo) -> None:
         self.module, self.mesh = module, mesh
         sites = callers(module)

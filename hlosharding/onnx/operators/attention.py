@@ -31,21 +31,23 @@ def _merged_heads(x: Any) -> Any:
 
 def _scores(query: Any, key: Any) -> Any:
     """[batch, query heads, queries, keys]; each key head serves equally many query heads in turn."""
-    batch, heads, length, size = query.shape
-    shared = heads // key.shape[1]
-    if shared == 1:
-        return jnp.einsum("bhqd,bhkd->bhqk", query, key)
-    grouped = jnp.reshape(query, (batch, key.shape[1], shared, length, size))
-    return jnp.reshape(jnp.einsum("bgsqd,bgkd->bgsqk", grouped, key), (batch, heads, length, key.shape[2]))
+    return _by_heads(query, key, "qd kd qk")
 
 
 def _mixed(weights: Any, value: Any) -> Any:
-    batch, heads, length, keys = weights.shape
-    shared = heads // value.shape[1]
+    return _by_heads(weights, value, "qk kd qd")
+
+
+def _by_heads(left: Any, right: Any, dims: str) -> Any:
+    """A product head by head; `dims`: those of both and of the result behind batch and heads."""
+    batch, heads, *sizes = left.shape
+    shared = heads // right.shape[1]
+    of_left, of_right, of_result = dims.split()
     if shared == 1:
-        return jnp.einsum("bhqk,bhkd->bhqd", weights, value)
-    grouped = jnp.reshape(weights, (batch, value.shape[1], shared, length, keys))
-    return jnp.reshape(jnp.einsum("bgsqk,bgkd->bgsqd", grouped, value), (batch, heads, length, value.shape[3]))
+        return jnp.einsum(f"bh{of_left},bh{of_right}->bh{of_result}", left, right)
+    grouped = jnp.reshape(left, (batch, right.shape[1], shared, *sizes))
+    found = jnp.einsum(f"bgs{of_left},bg{of_right}->bgs{of_result}", grouped, right)
+    return jnp.reshape(found, (batch, heads, *found.shape[3:]))
 
 
 def _chosen(may: Any, dtype: Any) -> Any:

@@ -26,7 +26,7 @@ _WRAPPING = frozenset(np.dtype(t) for t in (ml_dtypes.int4, ml_dtypes.uint4, ml_
 """What does not fit keeps its lowest bits."""
 
 
-def converted(x: Any, to: int, *, saturate: bool = True, round_mode: str = "up") -> Any:
+def cast_to(x: Any, to: int, *, saturate: bool = True, round_mode: str = "up") -> Any:
     """`x` in the type of a `TensorProto.DataType`."""
     return converted_to_dtype(x, dtype_of(to), saturate=saturate, round_mode=round_mode)
 

@@ -18,7 +18,7 @@ from hlosharding.onnx.operators.table import MustBeKnown, operator
 from hlosharding.onnx.values import Entry, NeedsInput
 
 
-class Body(Protocol):
+class Subgraph(Protocol):
     """A graph inside a node."""
 
     def __call__(self, *arguments: Any) -> tuple[Any, ...]:
@@ -35,7 +35,7 @@ _UNROLLED = 1000
 
 
 @operator("If", 25, known="cond")
-def _if(cond: Any, *, then_branch: Body, else_branch: Body) -> Any:
+def _if(cond: Any, *, then_branch: Subgraph, else_branch: Subgraph) -> Any:
     if isinstance(cond, np.ndarray):
         return (then_branch if bool(cond.reshape(())) else else_branch).entries()
     try:
@@ -52,7 +52,7 @@ def _arrays(values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 @operator("Loop", 25, known="max_trips cond carried")
-def _loop(max_trips: Any = None, cond: Any = None, *carried: Any, body: Body, node: Any) -> Any:
+def _loop(max_trips: Any = None, cond: Any = None, *carried: Any, body: Subgraph, node: Any) -> Any:
     """ONNX's general loop: `body` takes the trip's number, the condition and what is carried, and gives the next
     condition, what is carried, and elements of arrays that grow by one a trip."""
     if isinstance(cond, np.ndarray) and not cond.reshape(()):
@@ -70,7 +70,7 @@ def _loop(max_trips: Any = None, cond: Any = None, *carried: Any, body: Body, no
     return _unrolled(max_trips, cond, carried, body)
 
 
-def _rolled(max_trips: Any, cond: Any, carried: tuple[Any, ...], body: Body, grows: bool) -> Any:
+def _rolled(max_trips: Any, cond: Any, carried: tuple[Any, ...], body: Subgraph, grows: bool) -> Any:
     is_counted = _is_counted(cond, carried, body)
     if is_counted and isinstance(max_trips, np.ndarray):
         return _counted(int(max_trips.reshape(())), carried, body)
@@ -81,7 +81,7 @@ def _rolled(max_trips: Any, cond: Any, carried: tuple[Any, ...], body: Body, gro
     return _while(max_trips, cond, carried, body)
 
 
-def _is_counted(cond: Any, carried: tuple[Any, ...], body: Body) -> bool:
+def _is_counted(cond: Any, carried: tuple[Any, ...], body: Subgraph) -> bool:
     """Does only the number of trips end the loop?
 
     Raises TypeError where what is carried changes its shape.
@@ -103,7 +103,7 @@ def _is_counted(cond: Any, carried: tuple[Any, ...], body: Body) -> bool:
     return goes_on and (cond is None or isinstance(cond, np.ndarray))
 
 
-def _counted(trips: int, carried: tuple[Any, ...], body: Body) -> Any:
+def _counted(trips: int, carried: tuple[Any, ...], body: Subgraph) -> Any:
     count = len(carried)
 
     def trip(state: tuple[Any, ...], number: Any) -> tuple[Any, Any]:
@@ -114,7 +114,7 @@ def _counted(trips: int, carried: tuple[Any, ...], body: Body) -> Any:
     return (*last, *grown)
 
 
-def _while(max_trips: Any, cond: Any, carried: tuple[Any, ...], body: Body) -> Any:
+def _while(max_trips: Any, cond: Any, carried: tuple[Any, ...], body: Subgraph) -> Any:
     limit = None if max_trips is None else jnp.reshape(max_trips, ()).astype(jnp.int64)
     first = jnp.ones((), bool) if cond is None else jnp.reshape(cond, ())
 
@@ -131,7 +131,7 @@ def _while(max_trips: Any, cond: Any, carried: tuple[Any, ...], body: Body) -> A
     return lax.while_loop(goes_on, trip, (jnp.zeros((), jnp.int64), first, carried))[2]
 
 
-def _unrolled(max_trips: Any, cond: Any, carried: Sequence[Any], body: Body) -> Any:
+def _unrolled(max_trips: Any, cond: Any, carried: Sequence[Any], body: Subgraph) -> Any:
     for name, given in (("max_trips", max_trips), ("cond", cond)):
         if not isinstance(given, np.ndarray | None):
             raise MustBeKnown(name)
@@ -152,7 +152,7 @@ def _unrolled(max_trips: Any, cond: Any, carried: Sequence[Any], body: Body) -> 
 
 @operator("Scan", 25)
 def _scan(
-    *inputs: Any, body: Body, num_scan_inputs: int,
+    *inputs: Any, body: Subgraph, num_scan_inputs: int,
     scan_input_axes: Sequence[int] | None = None, scan_input_directions: Sequence[int] | None = None,
     scan_output_axes: Sequence[int] | None = None, scan_output_directions: Sequence[int] | None = None,
 ) -> Any:  # fmt: skip
@@ -177,7 +177,7 @@ def _scan(
 
 
 @operator("SequenceMap", 17, known="sequence more")
-def _sequence_map(sequence: list[Any], *more: Any, body: Body) -> Any:
+def _sequence_map(sequence: list[Any], *more: Any, body: Subgraph) -> Any:
     rows = [
         body(each, *(other[n] if isinstance(other, list) else other for other in more))
         for n, each in enumerate(sequence)

@@ -16,10 +16,10 @@ from jax import lax
 
 from hlosharding.errors import LoadError
 from hlosharding.onnx.budget import charge_array
-from hlosharding.onnx.operators.interpolation import linear_taps, sampled
+from hlosharding.onnx.operators.interpolation import linear_taps, sample_image
 from hlosharding.onnx.operators.shapes import ints
 from hlosharding.onnx.operators.table import operator
-from hlosharding.onnx.operators.windows import Ints, Window, paired, split_total, window_over
+from hlosharding.onnx.operators.windows import Ints, Window, pair_pads, split_total, window_over
 
 
 def along_channels(values: Any, rank: int) -> Any:
@@ -27,7 +27,7 @@ def along_channels(values: Any, rank: int) -> Any:
     return values if np.size(values) == 1 else jnp.reshape(values, (1, -1, *(1,) * (rank - 2)))
 
 
-def convolved(
+def convolve(
     x: Any, w: Any, *, auto_pad: str, dilations: Ints, group: int, kernel_shape: Ints, pads: Ints, strides: Ints
 ) -> Any:
     """A convolution of images [N, C, ...] with a kernel [M, C / group, ...]."""
@@ -47,7 +47,7 @@ def _conv(
     *, auto_pad: str = "NOTSET", dilations: Ints = None, group: int = 1, kernel_shape: Ints = None, pads: Ints = None,
     strides: Ints = None,
 ) -> Any:  # fmt: skip
-    out = convolved(
+    out = convolve(
         x, w, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides
     )
     return out if b is None else out + along_channels(b, out.ndim)
@@ -72,7 +72,7 @@ def _conv_transpose(
         totals = [max(0, whole - size) for whole, size in zip(full, sizes, strict=True)]
         lows = [split_total(total, lower=auto_pad != "SAME_UPPER")[0] for total in totals]
     else:
-        sides = paired(pads or [0] * (2 * rank), rank)
+        sides = pair_pads(pads or [0] * (2 * rank), rank)
         sizes = [whole - low - high for whole, (low, high) in zip(full, sides, strict=True)]
         lows = [low for low, _ in sides]
     out = _transposed(x, w, group, steps, gaps, lows, sizes)
@@ -124,7 +124,7 @@ def _deform_conv(
     parted = jnp.reshape(x, (batch, offset_group, -1, *window.sizes))
     moved = jnp.reshape(offset, (batch, offset_group, *window.kernel, rank, *window.counts))
     taps = [linear_taps(_shifted(moved, window, dim)) for dim in range(rank)]
-    columns = jax.vmap(jax.vmap(sampled))(parted, [t[0] for t in taps], [t[1].astype(x.dtype) for t in taps])
+    columns = jax.vmap(jax.vmap(sample_image))(parted, [t[0] for t in taps], [t[1].astype(x.dtype) for t in taps])
     if mask is not None:
         columns = columns * jnp.reshape(mask, (batch, offset_group, 1, *window.kernel, *window.counts))
     columns = jnp.reshape(columns, (batch, group, -1, math.prod(window.kernel), *window.counts))

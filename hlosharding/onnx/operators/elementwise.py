@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from hlosharding.onnx.element_types import dtype_of, is_float
-from hlosharding.onnx.operators.casting import converted, converted_to_dtype
+from hlosharding.onnx.operators.casting import cast_to, converted_to_dtype
 from hlosharding.onnx.operators.table import operator
 
 _SAME_IN_JAX: dict[str, tuple[int, Callable[..., Any]]] = {
@@ -115,7 +115,7 @@ def _bit_shift(x: Any, y: Any, *, direction: str) -> Any:
 
 @operator("Cast", 28)
 def _cast(x: Any, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
-    return converted(x, to, saturate=bool(saturate), round_mode=round_mode)
+    return cast_to(x, to, saturate=bool(saturate), round_mode=round_mode)
 
 
 @operator("CastLike", 25)

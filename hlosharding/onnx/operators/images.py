@@ -16,7 +16,7 @@ from jax import lax
 
 from hlosharding.errors import LoadError
 from hlosharding.onnx.budget import charge_array
-from hlosharding.onnx.operators.interpolation import cubic_taps, gathered, linear_taps, nearest_tap, sampled
+from hlosharding.onnx.operators.interpolation import cubic_taps, gather_taps, linear_taps, nearest_tap, sample_image
 from hlosharding.onnx.operators.shapes import ints
 from hlosharding.onnx.operators.table import MustBeKnown, operator
 
@@ -59,7 +59,7 @@ def _grid_sample(
         place = (place + 1) / 2 * (size - 1) if align_corners else ((place + 1) * size - 1) / 2
         places, weights = _TAPS[mode](_kept_inside(place, size, padding_mode, align_corners))
         taps.append((_tap_inside(places, size, padding_mode, align_corners), weights.astype(x.dtype)))
-    return jax.vmap(sampled)(x, [places for places, _ in taps], [weights for _, weights in taps])
+    return jax.vmap(sample_image)(x, [places for places, _ in taps], [weights for _, weights in taps])
 
 
 def _kept_inside(place: Any, size: int, padding_mode: str, align_corners: int) -> Any:
@@ -160,7 +160,7 @@ def _largest_in_bins(image: Any, places: Any, weights: Any) -> Any:
     (rows, columns), (over, across) = places, weights
     wide = [rows[:, None, :, None, :], columns[None, :, None, :, :]]
     shape = np.broadcast_shapes(*(place.shape[:-1] for place in wide))
-    found = gathered(image, [jnp.broadcast_to(place, (*shape, 2)) for place in wide])
+    found = gather_taps(image, [jnp.broadcast_to(place, (*shape, 2)) for place in wide])
     weighted = found * over[:, None, :, None, :, None] * across[None, :, None, :, None, :]
     return jnp.max(weighted, (-4, -3, -2, -1))
 

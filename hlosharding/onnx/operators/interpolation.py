@@ -14,9 +14,9 @@ CUBIC = -0.75
 """The coefficient of cubic interpolation that ONNX takes where a model gives none."""
 
 
-def sampled(image: Any, places: Sequence[Any], weights: Sequence[Any]) -> Any:
+def sample_image(image: Any, places: Sequence[Any], weights: Sequence[Any]) -> Any:
     """Weighted sums of an image [C, *S] at places: per dim of S ints [*P, taps] and as many weights; gives [C, *P]."""
-    found = gathered(image, places)
+    found = gather_taps(image, places)
     for dim in reversed(range(len(places))):
         weight = weights[dim]
         middle = (1,) * dim
@@ -24,7 +24,7 @@ def sampled(image: Any, places: Sequence[Any], weights: Sequence[Any]) -> Any:
     return found.astype(image.dtype)
 
 
-def gathered(image: Any, places: Sequence[Any]) -> Any:
+def gather_taps(image: Any, places: Sequence[Any]) -> Any:
     """The elements of an image [C, *S] at all taps of all dims, [C, *P, taps, taps, ...]; zero outside."""
     rank = len(places)
     wide = [_broadcastable(place, dim, rank) for dim, place in enumerate(places)]

@@ -17,7 +17,7 @@ from hlosharding.onnx.budget import charge_array
 from hlosharding.onnx.element_types import bounds
 from hlosharding.onnx.operators.shapes import ints
 from hlosharding.onnx.operators.table import operator
-from hlosharding.onnx.operators.windows import Ints, Window, paired, window_over
+from hlosharding.onnx.operators.windows import Ints, Window, pair_pads, window_over
 
 
 def _reduced(xs: Any, starts: Any, computation: Any, window: Window) -> Any:
@@ -70,10 +70,10 @@ def _average_pool(
         x.shape[2:], kernel_shape or (), auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
         ceil_mode=ceil_mode,
     )  # fmt: skip
-    return averaged(x, window, bool(count_include_pad))
+    return average_windows(x, window, bool(count_include_pad))
 
 
-def averaged(x: Any, window: Window, with_padding: bool) -> Any:
+def average_windows(x: Any, window: Window, with_padding: bool) -> Any:
     """The mean of each window; `with_padding`: padding that the model asks for counts as elements."""
     charge_array(window.counts)
     counts = reduce(np.multiply.outer, [_counted(window, d, with_padding) for d in range(len(window.sizes))])
@@ -126,7 +126,7 @@ def _max_unpool(
 ) -> Any:
     kernel = list(kernel_shape or ())
     rank = len(kernel)
-    rows = zip(x.shape[2:], strides or [1] * rank, kernel, paired(pads or [0] * 2 * rank, rank), strict=True)
+    rows = zip(x.shape[2:], strides or [1] * rank, kernel, pair_pads(pads or [0] * 2 * rank, rank), strict=True)
     shape = (*x.shape[:2], *((n - 1) * step + k - low - high for n, step, k, (low, high) in rows))
     flat = jnp.zeros(math.prod(shape), x.dtype).at[jnp.ravel(indices)].set(jnp.ravel(x))
     out = jnp.reshape(flat, shape)

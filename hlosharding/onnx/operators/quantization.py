@@ -34,10 +34,10 @@ def along(values: Any, like: Any, axis: int, block_size: int = 0) -> Any:
     return jnp.reshape(values, [-1 if dim == axis else 1 for dim in range(like.ndim)])
 
 
-def quantized(ratio: Any, zero_point: Any, dtype: Any, *, saturate: bool = True) -> Any:
+def quantize(ratio: Any, zero_point: Any, dtype: Any, *, saturate: bool = True) -> Any:
     """A tensor, divided by its scale already, in a type of few bits; `zero_point` None: 0.
 
-    >>> quantized(jnp.array([0.5, 1.5, 300.0]), 1, np.uint8).tolist()
+    >>> quantize(jnp.array([0.5, 1.5, 300.0]), 1, np.uint8).tolist()
     [1, 3, 255]
     """
     if is_float(dtype):
@@ -58,23 +58,23 @@ def limits(dtype: Any) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
-def dequantized(x: Any, scale: Any, zero_point: Any = None) -> Any:
+def dequantize(x: Any, scale: Any, zero_point: Any = None) -> Any:
     """(x - zero point) * scale, in float32 or wider.
 
-    >>> dequantized(jnp.uint8([1, 3]), jnp.float32(0.5), jnp.uint8(1)).tolist()
+    >>> dequantize(jnp.uint8([1, 3]), jnp.float32(0.5), jnp.uint8(1)).tolist()
     [0.0, 1.0]
     """
     if zero_point is None or is_float(x.dtype):
         wide = jnp.asarray(x).astype(jnp.float32)
     else:
-        wide = shifted(x, zero_point).astype(jnp.float32)
+        wide = subtract_zero(x, zero_point).astype(jnp.float32)
     return wide * jnp.asarray(scale).astype(jnp.promote_types(jnp.float32, scale.dtype))
 
 
-def shifted(x: Any, zero_point: Any) -> Any:
+def subtract_zero(x: Any, zero_point: Any) -> Any:
     """x - zero point in 32 bits, exactly.
 
-    >>> shifted(jnp.uint8([0, 255]), jnp.uint8(128)).tolist()
+    >>> subtract_zero(jnp.uint8([0, 255]), jnp.uint8(128)).tolist()
     [-128, 127]
     """
     x = jnp.asarray(x).astype(jnp.int32)
@@ -92,7 +92,7 @@ def _quantize_linear(
     in_precision = dtype_of(precision) if precision else _divided_in(x.dtype, scale.dtype)
     ratio = x.astype(in_precision) / along(scale, x, axis, block_size).astype(in_precision)
     zero = None if zero_point is None else along(zero_point, x, axis, block_size)
-    return quantized(ratio, zero, dtype, saturate=bool(saturate))
+    return quantize(ratio, zero, dtype, saturate=bool(saturate))
 
 
 def _divided_in(x: Any, scale: Any) -> Any:
@@ -106,7 +106,7 @@ def _dequantize_linear(
     x: Any, scale: Any, zero_point: Any = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
 ) -> Any:
     zero = None if zero_point is None else along(zero_point, x, axis, block_size)
-    wide = dequantized(x, along(scale, x, axis, block_size), zero)
+    wide = dequantize(x, along(scale, x, axis, block_size), zero)
     return wide.astype(dtype_of(output_dtype) if output_dtype else scale.dtype)
 
 
@@ -129,5 +129,5 @@ def dynamically_quantized(x: Any) -> Any:
     """
     low, high = jnp.minimum(jnp.min(x), 0), jnp.maximum(jnp.max(x), 0)
     scale = jnp.where(low == high, 1, (high - low) / 255).astype(x.dtype)
-    zero_point = quantized(-low / scale, None, np.uint8)
-    return quantized(x / scale, zero_point, np.uint8), scale, zero_point
+    zero_point = quantize(-low / scale, None, np.uint8)
+    return quantize(x / scale, zero_point, np.uint8), scale, zero_point

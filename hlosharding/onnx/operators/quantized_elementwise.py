@@ -14,21 +14,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from hlosharding.errors import LoadError
-from hlosharding.onnx.operators.pooling import averaged
-from hlosharding.onnx.operators.quantization import dequantized, quantized, shifted
+from hlosharding.onnx.operators.pooling import average_windows
+from hlosharding.onnx.operators.quantization import dequantize, quantize, subtract_zero
 from hlosharding.onnx.operators.table import MICROSOFT, operator
 from hlosharding.onnx.operators.windows import Ints, window_over
 
 
 def _again(x: Any, scale: Any, zero: Any, dtype: Any) -> Any:
-    return quantized(x / scale, zero, dtype)
+    return quantize(x / scale, zero, dtype)
 
 
 @operator("QLinearAdd", 1, domain=MICROSOFT)
 def _qlinear_add(
     a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, c_scale: Any, c_zero: Any = None
 ) -> Any:
-    total = dequantized(a, a_scale, a_zero) + dequantized(b, b_scale, b_zero)
+    total = dequantize(a, a_scale, a_zero) + dequantize(b, b_scale, b_zero)
     return _again(total, c_scale, c_zero, a.dtype)
 
 
@@ -36,28 +36,28 @@ def _qlinear_add(
 def _qlinear_mul(
     a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, c_scale: Any, c_zero: Any = None
 ) -> Any:
-    product = (shifted(a, a_zero) * shifted(b, b_zero)).astype(jnp.float32)
-    return quantized(product * (a_scale * b_scale / c_scale), c_zero, a.dtype)
+    product = (subtract_zero(a, a_zero) * subtract_zero(b, b_zero)).astype(jnp.float32)
+    return quantize(product * (a_scale * b_scale / c_scale), c_zero, a.dtype)
 
 
 @operator("QLinearWhere", 1, domain=MICROSOFT)
 def _qlinear_where(
     condition: Any, x: Any, x_scale: Any, x_zero: Any, y: Any, y_scale: Any, y_zero: Any, z_scale: Any, z_zero: Any
 ) -> Any:
-    found = jnp.where(condition, dequantized(x, x_scale, x_zero), dequantized(y, y_scale, y_zero))
+    found = jnp.where(condition, dequantize(x, x_scale, x_zero), dequantize(y, y_scale, y_zero))
     return _again(found, z_scale, z_zero, x.dtype)
 
 
 @operator("QLinearSigmoid", 1, domain=MICROSOFT)
 def _qlinear_sigmoid(x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any = None) -> Any:
-    return _again(jax.nn.sigmoid(dequantized(x, x_scale, x_zero)), y_scale, y_zero, x.dtype)
+    return _again(jax.nn.sigmoid(dequantize(x, x_scale, x_zero)), y_scale, y_zero, x.dtype)
 
 
 @operator("QLinearLeakyRelu", 1, domain=MICROSOFT)
 def _qlinear_leaky_relu(
     x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any = None, *, alpha: float = 0.01
 ) -> Any:
-    wide = dequantized(x, x_scale, x_zero)
+    wide = dequantize(x, x_scale, x_zero)
     return _again(jnp.where(wide >= 0, wide, wide * alpha), y_scale, y_zero, x.dtype)
 
 
@@ -67,7 +67,7 @@ def _qlinear_softmax(
 ) -> Any:
     # Before opset 13 a softmax went over all dims from its axis on.
     dims = tuple(range(axis % x.ndim, x.ndim)) if opset < 13 else axis
-    return _again(jax.nn.softmax(dequantized(x, x_scale, x_zero), dims), y_scale, y_zero, x.dtype)
+    return _again(jax.nn.softmax(dequantize(x, x_scale, x_zero), dims), y_scale, y_zero, x.dtype)
 
 
 @operator("QLinearConcat", 1, domain=MICROSOFT)
@@ -75,7 +75,7 @@ def _qlinear_concat(y_scale: Any, y_zero: Any, *inputs: Any, axis: int) -> Any:
     if len(inputs) % 3:
         raise LoadError(f"{len(inputs)} inputs, where each tensor comes with its scale and zero point")
     parts = zip(inputs[::3], inputs[1::3], inputs[2::3], strict=True)
-    return jnp.concatenate([_again(dequantized(*part), y_scale, y_zero, y_zero.dtype) for part in parts], axis)
+    return jnp.concatenate([_again(dequantize(*part), y_scale, y_zero, y_zero.dtype) for part in parts], axis)
 
 
 def _on_channels_first(x: Any, channels_last: int, function: Callable[[Any], Any]) -> Any:
@@ -87,9 +87,9 @@ def _qlinear_global_average_pool(
     x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any, *, channels_last: int = 0
 ) -> Any:
     dims = tuple(range(1, x.ndim - 1) if channels_last else range(2, x.ndim))
-    total = jnp.sum(shifted(x, x_zero), dims, keepdims=True, dtype=jnp.int32)
+    total = jnp.sum(subtract_zero(x, x_zero), dims, keepdims=True, dtype=jnp.int32)
     count = np.float32(np.prod([x.shape[dim] for dim in dims]))
-    return quantized(total.astype(jnp.float32) * (x_scale / (count * y_scale)), y_zero, x.dtype)
+    return quantize(total.astype(jnp.float32) * (x_scale / (count * y_scale)), y_zero, x.dtype)
 
 
 @operator("QLinearAveragePool", 1, domain=MICROSOFT)
@@ -104,6 +104,6 @@ def _qlinear_average_pool(
     window = replace(window, pads=window.padding)
 
     def pooled(image: Any) -> Any:
-        return averaged(dequantized(image, x_scale, x_zero), window, bool(count_include_pad))
+        return average_windows(dequantize(image, x_scale, x_zero), window, bool(count_include_pad))
 
     return _again(_on_channels_first(x, channels_last, pooled), y_scale, y_zero, x.dtype)

@@ -10,8 +10,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from hlosharding.onnx.operators.convolution import along_channels, convolved
-from hlosharding.onnx.operators.quantization import dynamically_quantized, quantized, shifted
+from hlosharding.onnx.operators.convolution import along_channels, convolve
+from hlosharding.onnx.operators.quantization import dynamically_quantized, quantize, subtract_zero
 from hlosharding.onnx.operators.table import MICROSOFT, operator
 from hlosharding.onnx.operators.windows import Ints
 
@@ -27,7 +27,7 @@ def exact_product(a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any
     >>> exact_product(np.uint8([[1, 2]]), np.uint8([[3], [4]]), np.uint8(1)).tolist()
     [[4]]
     """
-    return jnp.matmul(shifted(a, _per_row(a_zero)), shifted(b, b_zero), preferred_element_type=jnp.int32)
+    return jnp.matmul(subtract_zero(a, _per_row(a_zero)), subtract_zero(b, b_zero), preferred_element_type=jnp.int32)
 
 
 def _joined(*factors: Any) -> Any:
@@ -40,7 +40,7 @@ def _joined(*factors: Any) -> Any:
 
 def _requantized(total: Any, scale: Any, y_scale: Any, y_zero: Any, dtype: Any) -> Any:
     factor = scale / jnp.asarray(y_scale).astype(jnp.float32)
-    return quantized(total.astype(jnp.float32) * factor, y_zero, dtype)
+    return quantize(total.astype(jnp.float32) * factor, y_zero, dtype)
 
 
 @operator("MatMulInteger", 10)
@@ -64,8 +64,8 @@ def _conv_integer(
 ) -> Any:  # fmt: skip
     # A zero point per output channel is one per row of the kernel.
     kernel_zero = w_zero if w_zero is None or np.size(w_zero) == 1 else jnp.reshape(w_zero, (-1, *(1,) * (w.ndim - 1)))
-    return convolved(
-        shifted(x, x_zero), shifted(w, kernel_zero), auto_pad=auto_pad, dilations=dilations, group=group,
+    return convolve(
+        subtract_zero(x, x_zero), subtract_zero(w, kernel_zero), auto_pad=auto_pad, dilations=dilations, group=group,
         kernel_shape=kernel_shape, pads=pads, strides=strides,
     )  # fmt: skip
 

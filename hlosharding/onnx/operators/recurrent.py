@@ -88,7 +88,7 @@ class _Layer:
         times = jnp.arange(self.x.shape[0], dtype=jnp.int32)
         return lax.scan(body, start, (times, fixed), reverse=self.reverse[number])
 
-    def joined(self, runs: Sequence[tuple[tuple[Any, ...], Any]]) -> tuple[Any, ...]:
+    def join(self, runs: Sequence[tuple[tuple[Any, ...], Any]]) -> tuple[Any, ...]:
         """The node's outputs: all hidden states, and each last state."""
         states, outputs = zip(*runs, strict=True)
         lasts = [jnp.stack(each, 1 if self.layout else 0) for each in zip(*states, strict=True)]
@@ -119,7 +119,7 @@ def _rnn(
         x, sequence_lens, layout=layout, direction=direction, activations=activations, default="Tanh",
         alphas=activation_alpha, betas=activation_beta, clip=clip,
     )  # fmt: skip
-    return layer.joined([_rnn_run(layer, n, w, r, b, initial_h) for n in range(len(layer.reverse))])
+    return layer.join([_rnn_run(layer, n, w, r, b, initial_h) for n in range(len(layer.reverse))])
 
 
 def _rnn_run(layer: _Layer, number: int, w: Any, r: Any, b: Any, initial_h: Any) -> Any:
@@ -141,7 +141,7 @@ def _gru(
         alphas=activation_alpha, betas=activation_beta, clip=clip,
     )  # fmt: skip
     runs = [_gru_run(layer, n, w, r, b, initial_h, bool(linear_before_reset)) for n in range(len(layer.reverse))]
-    return layer.joined(runs)
+    return layer.join(runs)
 
 
 def _gru_run(layer: _Layer, number: int, w: Any, r: Any, b: Any, initial_h: Any, linear: bool) -> Any:
@@ -177,7 +177,7 @@ def _lstm(
         _lstm_run(layer, n, _product(w, n), _product(r, n), b, initial_h, initial_c, p, r.shape[-1], bool(input_forget))
         for n in range(len(layer.reverse))
     ]
-    return layer.joined(runs)
+    return layer.join(runs)
 
 
 def _lstm_run(
@@ -222,7 +222,7 @@ def _dynamic_quantize_lstm(
         )
         for n in range(len(layer.reverse))
     ]  # fmt: skip
-    return layer.joined(runs)
+    return layer.join(runs)
 
 
 def _small_product(weight: Any, scale: Any, zero: Any) -> Product:

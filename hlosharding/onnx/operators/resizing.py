@@ -24,7 +24,7 @@ from hlosharding.onnx.operators.table import operator
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _ResizedDim:
     """How one dim is resized."""
 
     dim: int
@@ -80,7 +80,7 @@ def _kernel(mode: str, a: float) -> Callable[[Any], Any] | None:
 
 def _axes(
     shape: tuple[int, ...], axes: list[int] | None, roi: Any, scales: Any, sizes: Any, policy: str, mode: str
-) -> list[_Axis]:
+) -> list[_ResizedDim]:
     dims = [d % len(shape) for d in (range(len(shape)) if axes is None else axes)]
     old = [shape[d] for d in dims]
     if sizes is not None and np.size(sizes):
@@ -94,7 +94,7 @@ def _axes(
     if mode == "tf_crop_and_resize":
         ends = [float(r) for r in roi]
         crops = list(zip(ends[: len(dims)], ends[len(dims) :], strict=True))
-    return [_Axis(*each) for each in zip(dims, old, new, factors, crops, strict=True)]
+    return [_ResizedDim(*each) for each in zip(dims, old, new, factors, crops, strict=True)]
 
 
 def _from_sizes(old: Sequence[int], new: Sequence[int], policy: str) -> tuple[list[int], list[float]]:
@@ -105,7 +105,7 @@ def _from_sizes(old: Sequence[int], new: Sequence[int], policy: str) -> tuple[li
     return [int(one * o + 0.5) for o in old], [one] * len(old)
 
 
-def _places(axis: _Axis, mode: str) -> Any:
+def _places(axis: _ResizedDim, mode: str) -> Any:
     """Where in the old dim each new element lies."""
     charge_array((axis.new,))
     numbers = np.arange(axis.new, dtype=np.float64)
@@ -130,7 +130,9 @@ def _places(axis: _Axis, mode: str) -> Any:
             raise LoadError(f"coordinate_transformation_mode {mode!r} is not handled")
 
 
-def _weights(places: Any, axis: _Axis, kernel: Callable[[Any], Any], antialias: bool, exclude_outside: bool) -> Any:
+def _weights(
+    places: Any, axis: _ResizedDim, kernel: Callable[[Any], Any], antialias: bool, exclude_outside: bool
+) -> Any:
     """[new, old]: how much of each old element is in each new one; the border elements go on outside."""
     narrow = min(axis.scale, 1.0) if antialias else 1.0
     margin = math.ceil(2 / narrow) + 1
@@ -155,7 +157,7 @@ def _weighted(x: Any, weights: Any, dim: int) -> Any:
     return jnp.moveaxis(out, -1, dim)
 
 
-def _extrapolated(x: Any, places: Any, axis: _Axis, value: float) -> Any:
+def _extrapolated(x: Any, places: Any, axis: _ResizedDim, value: float) -> Any:
     outside = (places < 0) | (places > axis.old - 1)
     shape = [-1 if dim == axis.dim else 1 for dim in range(x.ndim)]
     return jnp.where(outside.reshape(shape), jnp.array(value, x.dtype), x)

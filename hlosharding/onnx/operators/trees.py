@@ -18,6 +18,7 @@ from hlosharding.onnx.budget import charge_array
 from hlosharding.onnx.operators.table import operator
 
 _MEMBER = 6
+"""The mode by which a node asks whether the value is one of several."""
 _COMPARED: Mapping[int, Callable[[Any, Any], Any]] = {
     0: jnp.less_equal, 1: jnp.less, 2: jnp.greater_equal, 3: jnp.greater, 4: jnp.equal, 5: jnp.not_equal,
     _MEMBER: lambda x, members: jnp.any(x[..., None] == members, -1),

@@ -74,7 +74,7 @@ def window_over(
         kernel=_per_dim("kernel_shape", kernel, rank),
         strides=_per_dim("strides", strides or [1] * rank, rank),
         dilations=_per_dim("dilations", dilations or [1] * rank, rank),
-        pads=paired(pads or [0] * (2 * rank), rank),
+        pads=pair_pads(pads or [0] * (2 * rank), rank),
         counts=(),
     )
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
@@ -86,10 +86,10 @@ def window_over(
     return _fitted(window, bool(ceil_mode))
 
 
-def paired(pads: Sequence[int], rank: int) -> tuple[tuple[int, int], ...]:
+def pair_pads(pads: Sequence[int], rank: int) -> tuple[tuple[int, int], ...]:
     """ONNX's pads, all low ones first, as one pair per dim.
 
-    >>> paired([1, 2, 3, 4], 2)
+    >>> pair_pads([1, 2, 3, 4], 2)
     ((1, 3), (2, 4))
     """
     if len(pads) != 2 * rank:

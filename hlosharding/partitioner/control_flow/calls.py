@@ -125,6 +125,6 @@ def per_device(context: Context, inst: Instruction) -> AnyValue:
 
     raise PartitionError(
         f"{inst.opcode} has no meaning in a program that is still to be partitioned",
-        where=f"%{inst.name} {inst.location}".strip(),
+        where=inst.where,
         remedy="use it inside a manual (shard_map) region",
     )

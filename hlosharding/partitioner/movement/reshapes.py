@@ -79,8 +79,8 @@ def _transfer_between(
     if 0 in shape.dims or {"manual", "unreduced"} & {*source.subgroup_types, *target.subgroup_types}:
         return None
     groups, n = reshape_runs(shape.dims, result.dims), prices.machine.num_devices
-    before = layout_of(source, shape.dims, n).flattened(tuple(here for here, _ in groups))
-    after = layout_of(target, result.dims, n).flattened(tuple(there for _, there in groups))
+    before = layout_of(source, shape.dims, n).flatten(tuple(here for here, _ in groups))
+    after = layout_of(target, result.dims, n).flatten(tuple(there for _, there in groups))
     if before is None or after is None:
         return None
     flat = shape.with_dims(before.dims)

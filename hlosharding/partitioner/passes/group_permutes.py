@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from hlosharding.ir import COLLECTIVES, Instruction, Module, PaddingDim, Shape, rewrite
-from hlosharding.spmd import CAUSE_ATTRIBUTE, Groups, Uniformity, devices_of, guarded, permute_pairs
+from hlosharding.spmd import CAUSE_ATTRIBUTE, Groups, Uniformity, devices_of, find_guards, permute_pairs
 
 
 def gather_where_groups_part(module: Module) -> None:
     """Replace our permutes below conditions that differ between devices by gathers among those that go the same way."""
     permutes = [i for i in module.instructions if i.opcode == "collective-permute"]
-    guards = guarded(module, [i for i in permutes if CAUSE_ATTRIBUTE in i.frontend_attributes])
+    guards = find_guards(module, [i for i in permutes if CAUSE_ATTRIBUTE in i.frontend_attributes])
     if not guards:
         return
     uniformity = Uniformity(module)

@@ -55,7 +55,7 @@ def in_plain_forms(module: Module) -> Module:
     made.renumber()
     left = next((i for i in made.instructions if i.opcode in _ENDS), None)
     if left is not None:
-        raise PartitionError(f"{left.opcode} of no start", where=_place(left))
+        raise PartitionError(f"{left.opcode} of no start", where=left.where)
     return made
 
 
@@ -108,7 +108,7 @@ def _end_of(start: Instruction) -> Instruction:
     if len(found.users) != 1 or found.is_root or found.users[0].opcode != wanted:
         raise PartitionError(
             f"{start.opcode} is not read by exactly one {wanted}",
-            where=_place(start),
+            where=start.where,
             remedy="let one read the start, or its last update, and nothing else",
         )
     return found.users[0]
@@ -179,7 +179,3 @@ _FORMS_ALONG_SPLIT_DIMS: dict[str, Callable[[Instruction], Form | None]] = {
 
 _SPECIAL = frozenset(_FORMS) | frozenset(_FORMS_ALONG_SPLIT_DIMS) | _ENDS | frozenset(FIRST_INDEX)
 """Opcodes that may need one."""
-
-
-def _place(inst: Instruction) -> str:
-    return f"%{inst.name} {inst.location}".strip()

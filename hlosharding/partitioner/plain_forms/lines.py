@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hlosharding.ir import Instruction, Shape
-from hlosharding.rules import Steps, addressing, affine_indices
+from hlosharding.rules import AffineIndices, addressing, affine_indices
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,14 @@ def lines_of(inst: Instruction) -> tuple[Line, ...] | None:
     lines: list[Line] = []
     for dim, size in enumerate(how.slice_sizes):
         window = None if dim in absent else next(windows)
-        steps = columns[how.addressed.index(dim)] if dim in how.addressed else Steps(0)
+        steps = columns[how.addressed.index(dim)] if dim in how.addressed else AffineIndices(0)
         if len(steps.steps) > 1 or (steps.steps and size != 1):
             return None
         lines.append(_line(steps, size, window, along, indices))
     return tuple(lines)
 
 
-def _line(steps: Steps, size: int, window: int | None, along: Mapping[int, int], indices: Shape) -> Line:
+def _line(steps: AffineIndices, size: int, window: int | None, along: Mapping[int, int], indices: Shape) -> Line:
     if not steps.steps:
         return Line(steps.start, 1, size, window, is_window=True)
     [(dim, step)] = steps.steps.items()

@@ -45,7 +45,7 @@ def _offered(
         return choice.operands, tuple(without_partials(r) for r in choice.results)
     operands = tuple(v.whole_sharding for v in values)
     wanted = context.wanted_leaves(inst)
-    return operands, found.inferred(inst, operands) or tuple(w if w is not None else REPLICATED for w in wanted)
+    return operands, found.infer_results(inst, operands) or tuple(w if w is not None else REPLICATED for w in wanted)
 
 
 def _inlined(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:

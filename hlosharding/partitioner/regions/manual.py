@@ -114,7 +114,7 @@ def cross_boundary(context: Context, inst: Instruction) -> AnyValue:
     if value.local.shape.dims != inst.shape.dims:
         raise PartitionError(
             f"a manual region takes {inst.shape}, the tiles of {value.sharding} are {value.local.shape}",
-            where=_place(inst),
+            where=inst.where,
         )
     return Value(value.local, inst.shape, MANUAL)
 
@@ -155,14 +155,10 @@ def _pieces(
     if found is None:
         raise PartitionError(
             f"the tiles of {outer} do not make up the pieces of {piece} that the manual groups have of {whole}",
-            where=_place(inst),
+            where=inst.where,
             remedy="give shard_map's in_specs or out_specs, and the sharding of the value, the manual axes first",
         )
     return found
-
-
-def _place(inst: Instruction) -> str:
-    return f"%{inst.name} {inst.location}".strip()
 
 
 # Ops
@@ -211,11 +207,11 @@ def _check_members(inst: Instruction, manual_groups: ManualGroups, is_whole: boo
         if len({g for g, _ in places}) < len(places):
             raise PartitionError(
                 f"{inst.opcode} combines devices {group} of one manual group",
-                where=_place(inst),
+                where=inst.where,
                 remedy="name only axes of axis_names in the collective; the others are partitioned automatically",
             )
         if not is_whole and len({p for _, p in places}) > 1:
             raise PartitionError(
-                f"{inst.opcode} between devices {group} whose tiles differ", where=_place(inst),
+                f"{inst.opcode} between devices {group} whose tiles differ", where=inst.where,
                 remedy="name whole manual axes in the collective",
             )  # fmt: skip

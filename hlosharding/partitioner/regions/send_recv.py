@@ -25,7 +25,7 @@ def start(context: Context, inst: Instruction) -> AnyValue:
     if len(inst.users) != 1 or inst.users[0].opcode != f"{inst.opcode}-done" or inst.is_root:
         raise PartitionError(
             f"%{inst.name} is not read by exactly one {inst.opcode}-done",
-            where=_place(inst),
+            where=inst.where,
             remedy=f"let one {inst.opcode}-done read it, and nothing else",
         )
     _check_devices(context, inst)
@@ -75,10 +75,6 @@ def _check_devices(context: Context, inst: Instruction) -> None:
         return
     raise PartitionError(
         f"%{inst.name}: a {inst.opcode} that is not on one device would run on each of {context.num_partitions}",
-        where=_place(inst),
+        where=inst.where,
         remedy="give it the sharding {maximal device=N}, or put it into a region that is manual over all mesh axes",
     )
-
-
-def _place(inst: Instruction) -> str:
-    return f"%{inst.name} {inst.location}".strip()

@@ -15,7 +15,7 @@ from hlosharding.ir import Instruction, Recipe, recipe_of
 from hlosharding.partitioner.repeated_layers.folding import LayersDiffer
 from hlosharding.partitioner.repeated_layers.pieces import Pieces, Place
 from hlosharding.partitioner.repeated_layers.repeats import Family
-from hlosharding.spmd import CAUSE_ATTRIBUTE, Cause, PartialSums
+from hlosharding.spmd import CAUSE_ATTRIBUTE, OpOrigin, PartialSums
 
 _OWN_NUMBERS = frozenset({"channel_id", "parameter_number"})
 
@@ -180,12 +180,12 @@ class Patterns:
                 raise LayersDiffer
             return None
         text = given[CAUSE_ATTRIBUTE]
-        ending = str(Cause(entry[source.row[source.layer]], ""))
+        ending = str(OpOrigin(entry[source.row[source.layer]], ""))
         reason = text.removesuffix(ending)
         next_layer = source.layer + 1
         if source.layer == source.family.first - 1:
             next_layer = source.family.end
-        expected = str(Cause(entry[source.row[next_layer]], reason))
+        expected = str(OpOrigin(entry[source.row[next_layer]], reason))
         if not text.endswith(ending) or its["frontend_attributes"] != {CAUSE_ATTRIBUTE: expected}:
             raise LayersDiffer
         return reason

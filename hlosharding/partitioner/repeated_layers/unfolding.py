@@ -16,7 +16,7 @@ from hlosharding.partitioner.repeated_layers.patterns import Pattern, Patterns, 
 from hlosharding.partitioner.repeated_layers.pieces import Pieces, Place
 from hlosharding.partitioner.repeated_layers.repeats import Family
 from hlosharding.partitioner.repeated_layers.written import Written
-from hlosharding.spmd import CAUSE_ATTRIBUTE, Cause
+from hlosharding.spmd import CAUSE_ATTRIBUTE, OpOrigin
 
 
 def unfold(folded: Folded, written: Written) -> None:
@@ -140,9 +140,9 @@ class _Unfolding:
         """An instruction of ours; `source`: the global one of its own layer."""
         made, recipe = pattern.made, pattern.recipe
         if recipe is None:
-            return self.entry.copied(made, operands, (source or made).name, source or made)
+            return self.entry.add_copy(made, operands, (source or made).name, source or made)
         name = source.name if source is not None and recipe.like is not None else made.opcode
-        return self.entry.copied(made, operands, name, self._recipe(pattern, recipe, source))
+        return self.entry.add_copy(made, operands, name, self._recipe(pattern, recipe, source))
 
     def _notes(self) -> None:
         """What was noted of an instruction holds for its copies."""
@@ -171,7 +171,7 @@ class _Unfolding:
             if "parameter_number" in attributes and source is not None:
                 attributes["parameter_number"] = source.parameter_number
             if pattern.reason is not None:
-                attributes["frontend_attributes"] = {CAUSE_ATTRIBUTE: str(Cause(source, pattern.reason))}
+                attributes["frontend_attributes"] = {CAUSE_ATTRIBUTE: str(OpOrigin(source, pattern.reason))}
         if source is None:
             return recipe._replace(attributes=attributes)
         if recipe.like is not None:

@@ -11,7 +11,7 @@ from hlosharding.propagation.explain.causes import chain
 from hlosharding.propagation.explain.explanation import is_split
 from hlosharding.propagation.improving import improve
 from hlosharding.propagation.inference import infer_forward
-from hlosharding.propagation.neighbours import ValueLeaf, held, leaf_count, passes_leaves, sources, users
+from hlosharding.propagation.neighbours import ValueLeaf, leaf_count, leaf_sharding, passes_leaves, sources, users
 from hlosharding.propagation.policy import NEVER
 from hlosharding.propagation.state import PropagationState
 from hlosharding.propagation.user_offers import offer
@@ -83,16 +83,16 @@ def _is_other_tuple(state: PropagationState, value: ValueLeaf) -> bool:
 
 def at(state: PropagationState, value: ValueLeaf) -> HloSharding | None:
     """What a value has in the end."""
-    return held(state.nodes.graph.sharding[value[0]], value[1])
+    return leaf_sharding(state.nodes.graph.sharding[value[0]], value[1])
 
 
 def _text(state: PropagationState, value: ValueLeaf) -> str:
     graph = state.nodes.graph
     leaf = "" if value[1] is None else f"{{{value[1]}}}"
-    return f"%{graph.instructions[value[0]].name}{leaf} {spelled(state, at(state, value))}"
+    return f"%{graph.instructions[value[0]].name}{leaf} {spell_in_mesh(state, at(state, value))}"
 
 
-def spelled(state: PropagationState, sharding: HloSharding | None) -> str:
+def spell_in_mesh(state: PropagationState, sharding: HloSharding | None) -> str:
     """In the words of the module's mesh."""
     return spell_short(sharding, state.nodes.graph.module.mesh)
 
@@ -208,12 +208,12 @@ def why_fixed(state: PropagationState, p: int, *, receives: bool) -> str | None:
 
 def _verdict(state: PropagationState, value: ValueLeaf, offered: HloSharding, lost: str) -> str:
     p, leaf = state.nodes.place[value[0]], value[1]
-    offered = held(offered, leaf) or offered
+    offered = leaf_sharding(offered, leaf) or offered
     if not is_split(offered):
         return lost
-    shape, text = state.nodes.ops[p].shape, spelled(state, offered)
+    shape, text = state.nodes.ops[p].shape, spell_in_mesh(state, offered)
     shape = shape if leaf is None else shape.leaves[leaf]
-    if improve(held(state.at(p), leaf), offered, shape, combine=state.nodes.spmd) is None:
+    if improve(leaf_sharding(state.at(p), leaf), offered, shape, combine=state.nodes.spmd) is None:
         return f"it would give {text}, which does not improve on what is there"
     return f"it would give {text}, which was refused when it was offered"
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hlosharding.propagation.graph import Graph
-from hlosharding.propagation.neighbours import ValueLeaf, element_base, held, holder, leaf_count, operand_base
+from hlosharding.propagation.graph import PropagationGraph
+from hlosharding.propagation.neighbours import ValueLeaf, element_base, holder, leaf_count, leaf_sharding, operand_base
 from hlosharding.propagation.provenance import Change, Trail
 
 
@@ -25,7 +25,7 @@ class Cause:
     """A leaf that nothing reached: it is replicated because another leaf of the tuple got a sharding."""
 
 
-def chain(graph: Graph, trail: Trail, value: ValueLeaf) -> list[Cause]:
+def chain(graph: PropagationGraph, trail: Trail, value: ValueLeaf) -> list[Cause]:
     """From a value, cause by cause, to one that had its sharding all along."""
     found: list[Cause] = []
     before: int | None = None
@@ -51,7 +51,7 @@ def _last_change(trail: Trail, value: ValueLeaf, before: int | None) -> int | No
     number = trail.last(i, before)
     while number is not None and leaf is not None:
         step = trail.changes[number]
-        if held(step.old, leaf) != held(step.new, leaf):
+        if leaf_sharding(step.old, leaf) != leaf_sharding(step.new, leaf):
             break
         number = trail.last(i, number)
     return number
@@ -62,12 +62,12 @@ def _changed_leaf(step: Change) -> int | None:
     """Of a tuple the last leaf that the step changed, a split one before others."""
     if step.new is None or not step.new.is_tuple():
         return None
-    changed = [n for n, leaf in enumerate(step.new.leaves) if held(step.old, n) != leaf]
+    changed = [n for n, leaf in enumerate(step.new.leaves) if leaf_sharding(step.old, n) != leaf]
     split = [n for n in changed if step.new.leaves[n].num_tiles > 1]
     return (split or changed or [None])[-1]
 
 
-def _source(graph: Graph, step: Change, leaf: int | None) -> ValueLeaf | None:
+def _source(graph: PropagationGraph, step: Change, leaf: int | None) -> ValueLeaf | None:
     """Whence the change came; None: from nowhere."""
     if not step.sources:
         return None
@@ -78,7 +78,7 @@ def _source(graph: Graph, step: Change, leaf: int | None) -> ValueLeaf | None:
     return step.sources[-1], leaf
 
 
-def _from_operands(graph: Graph, step: Change, leaf: int | None) -> ValueLeaf | None:
+def _from_operands(graph: PropagationGraph, step: Change, leaf: int | None) -> ValueLeaf | None:
     i, last = step.instruction, step.sources[-1]
     if graph.is_element(i):
         return last, element_base(graph, i) + (leaf or 0)
@@ -94,7 +94,7 @@ def _from_operands(graph: Graph, step: Change, leaf: int | None) -> ValueLeaf | 
     return (own[0] if own and own[0] in step.sources else last), None
 
 
-def _from_users(graph: Graph, step: Change, leaf: int | None) -> ValueLeaf | None:
+def _from_users(graph: PropagationGraph, step: Change, leaf: int | None) -> ValueLeaf | None:
     """Of several users, the last: it completed the sharding.  Of a tuple's, one that takes this leaf."""
     for user in reversed(step.sources):
         found = _in_user(graph, step, user, leaf)
@@ -103,7 +103,7 @@ def _from_users(graph: Graph, step: Change, leaf: int | None) -> ValueLeaf | Non
     return None if leaf is not None else (step.sources[-1], None)
 
 
-def _beside(graph: Graph, trail: Trail, number: int, user: ValueLeaf) -> ValueLeaf | None:
+def _beside(graph: PropagationGraph, trail: Trail, number: int, user: ValueLeaf) -> ValueLeaf | None:
     """Of a user that was not split itself, the operand whose split it passed across: a scatter's indices, say."""
     step = trail.changes[number]
 
@@ -120,7 +120,7 @@ def _beside(graph: Graph, trail: Trail, number: int, user: ValueLeaf) -> ValueLe
     return next(((o, None) for o in operands if was_split(o)), None)
 
 
-def _in_user(graph: Graph, step: Change, user: int, leaf: int | None) -> ValueLeaf | None:
+def _in_user(graph: PropagationGraph, step: Change, user: int, leaf: int | None) -> ValueLeaf | None:
     count = leaf_count(graph, user)
     if graph.is_element(user):
         base = element_base(graph, user)

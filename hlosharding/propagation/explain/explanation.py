@@ -21,9 +21,8 @@ _WORDS: dict[Direction, str] = {
     "annotation": "from the annotation on its user",
     "boundary": "put back at the edge of the program",
 }
-_SHOWN = 12
-_REASONS = 6
-_NAMES = 3
+_SHOWN, _REASONS, _NAMES = 12, 6, 3
+"""Steps of a chain, reasons and names that are told: a screen of a terminal.  `whole` tells all steps."""
 
 
 def is_split(sharding: HloSharding | None) -> bool:

@@ -13,7 +13,7 @@ from hlosharding.propagation.explain.blockers import NOTHING, at, between, block
 from hlosharding.propagation.explain.causes import Cause, chain
 from hlosharding.propagation.explain.explanation import ChainLink, Explanation, LostOffer, is_split
 from hlosharding.propagation.explain.lost_offers import Clash, all_clashes, clashes
-from hlosharding.propagation.neighbours import ValueLeaf, held
+from hlosharding.propagation.neighbours import ValueLeaf, leaf_sharding
 from hlosharding.propagation.provenance import Trail
 from hlosharding.propagation.state import PropagationState
 from hlosharding.sharding import HloSharding
@@ -75,8 +75,10 @@ def _link(state: PropagationState, cause: Cause) -> ChainLink:
     (i, leaf), step = cause.value, cause.step
     if step is not None:
         also = tuple(graph.instructions[s].name for s in cause.also)
-        return _of(state, cause.value, _known(state, cause.value, held(step.new, leaf)), cause=cause, also=also)
-    given = None if cause.by_default or i >= len(graph.given) else held(graph.given[i], leaf)
+        return _of(
+            state, cause.value, _known(state, cause.value, leaf_sharding(step.new, leaf)), cause=cause, also=also
+        )
+    given = None if cause.by_default or i >= len(graph.given) else leaf_sharding(graph.given[i], leaf)
     return _of(state, cause.value, _known(state, cause.value, given), is_given=given is not None)
 
 

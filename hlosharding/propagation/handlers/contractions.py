@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hlosharding.ir import WindowDim
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings, wants_others
 from hlosharding.propagation.improving import Receiver, improve
-from hlosharding.propagation.op_view import Edge, Links, OpView, carry, partitioned
+from hlosharding.propagation.op_view import Edge, Links, OpView, carry, is_partitioned
 from hlosharding.sharding import (
     HloSharding,
     is_subtiling_or_equal,
@@ -132,7 +132,7 @@ def _convolution(op: OpView, receiver: Receiver, operands: Shardings, level: int
         _dot(op, receiver, operands, level)
         return
     source = operands[0]
-    if source is None or not partitioned(source):
+    if source is None or not is_partitioned(source):
         return
     offered = source if source.is_tile_maximal() else _from_image(op, source)
     if offered is not None:

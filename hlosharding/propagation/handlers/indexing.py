@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings, wants_others
 from hlosharding.propagation.improving import Receiver
-from hlosharding.propagation.op_view import Edge, Links, OpView, ParallelDims, element_sharding, partitioned
+from hlosharding.propagation.op_view import Edge, Links, OpView, ParallelDims, element_sharding, is_partitioned
 from hlosharding.sharding import (
     HloSharding,
     along_dims,
@@ -82,18 +82,17 @@ def _no_tiles(sharding: HloSharding) -> bool:
 
 
 def _operand_to_output(ix: Indexing, sharding: HloSharding) -> HloSharding | None:
-    if _no_tiles(sharding):
-        return None
     operand, output = ix.passing
-    moved = along_dims(sharding, operand, output, ix.output_rank)
-    return None if moved.is_tile_maximal() else moved
+    return None if _no_tiles(sharding) else _split_along(sharding, operand, output, ix.output_rank)
 
 
 def _output_to_operand(ix: Indexing, sharding: HloSharding) -> HloSharding | None:
-    if _no_tiles(sharding):
-        return sharding
     operand, output = ix.passing
-    moved = along_dims(sharding, output, operand, ix.operand_rank)
+    return sharding if _no_tiles(sharding) else _split_along(sharding, output, operand, ix.operand_rank)
+
+
+def _split_along(sharding: HloSharding, source: Sequence[int], target: Sequence[int], rank: int) -> HloSharding | None:
+    moved = along_dims(sharding, source, target, rank)
     return None if moved.is_tile_maximal() else moved
 
 
@@ -208,7 +207,7 @@ def _scatter(op: OpView, receiver: Receiver, operands: Shardings, level: int) ->
     for n, source in enumerate(operands[:count]):
         if source is not None and source.is_spatially_partitioned():
             receiver.improve_leaf(source, n, n)
-    if not any(map(partitioned, operands[count:])):
+    if not any(map(is_partitioned, operands[count:])):
         return
     if op.parallel:
         _scatter_parallel(op, ix, op.parallel, receiver, operands)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings
 from hlosharding.propagation.improving import Receiver, best_operand
-from hlosharding.propagation.op_view import Edge, OpView, partitioned
+from hlosharding.propagation.op_view import Edge, OpView, is_partitioned
 from hlosharding.sharding import HloSharding, TileAssignment, propagate_through_reshape, reverse_sharding
 
 
@@ -39,7 +39,7 @@ def _reverse_operand(edge: Edge, own: object, user: HloSharding, others: object,
 @FORWARD.register("concatenate")
 def _concatenate(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
     speaker = best_operand(operands)
-    if speaker is None or not partitioned(operands[speaker]):
+    if speaker is None or not is_partitioned(operands[speaker]):
         return
     if level == 0 and not (op.level0_concatenate and all(_passes_at_level0(op, s) for s in operands)):
         return

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings
 from hlosharding.propagation.improving import Receiver
-from hlosharding.propagation.op_view import Edge, OpView, element_sharding, leaf_range, partitioned, same_dims
+from hlosharding.propagation.op_view import Edge, OpView, element_sharding, is_partitioned, leaf_range, same_dims
 from hlosharding.propagation.policy import SHARD_BARRIER_FROM, batch_dims, is_pass_through_call
 from hlosharding.sharding import (
     HloSharding,
@@ -25,7 +25,7 @@ _REPLICATED = HloSharding.replicate()
 
 @FORWARD.register("tuple")
 def _tuple(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
-    if not any(map(partitioned, operands)):
+    if not any(map(is_partitioned, operands)):
         return
     old = receiver.sharding
     leaves = list(old.tuple_elements) if old is not None else [HloSharding.replicate()] * max(1, len(op.shape.leaves))

@@ -11,26 +11,26 @@ from dataclasses import replace
 from hlosharding.ir import RULE_MARK, Instruction, custom_partitioning_of
 from hlosharding.propagation.handlers.table import FORWARD, Shardings
 from hlosharding.propagation.improving import Receiver
-from hlosharding.propagation.op_view import OpView, carry, partitioned
+from hlosharding.propagation.op_view import OpView, carry, is_partitioned
 from hlosharding.rules import parse_shardy_rule
 from hlosharding.sharding import REPLICATED, HloSharding
 
 
 @FORWARD.register("call")
 def _call(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
-    source = next((n for n, sharding in enumerate(operands) if partitioned(sharding)), None)
+    source = next((n for n, sharding in enumerate(operands) if is_partitioned(sharding)), None)
     # At first only what all operands agree to; then those without a sharding count as copies.
     if source is None or (level == 0 and None in operands):
         return
     given = [sharding if sharding is not None else REPLICATED for sharding in operands]
     for leaf, found in enumerate(_results(op.instruction, given)):
-        if partitioned(found):
+        if is_partitioned(found):
             receiver.improve_leaf(found, leaf, source, aggressive=op.aggressive)
 
 
 def _results(inst: Instruction, operands: list[HloSharding]) -> tuple[HloSharding, ...]:
     found = custom_partitioning_of(inst)
-    inferred = None if found is None else found.inferred(inst, operands)
+    inferred = None if found is None else found.infer_results(inst, operands)
     if inferred is not None:
         return inferred
     text = inst.frontend_attributes.get(RULE_MARK)

@@ -16,7 +16,7 @@ from jinja2 import Environment, Template
 from markupsafe import Markup
 
 from hlosharding.errors import HloShardingError
-from hlosharding.printable import printable
+from hlosharding.printable import printable, printable_lines
 from hlosharding.report.drawing import draw_svg
 from hlosharding.report.icons import SIZE
 from hlosharding.report.model import Drawing, Facts, Lines, Part, Picture, Table, Text, Tree, View, Within
@@ -39,14 +39,14 @@ def render_page(view: View, *, title: str) -> str:
     (True, False)
     """
     for most, most_below in _ROWS:
-        page = _Page(TableWriter(Icons(), most, most_below)).render(view, title)
+        page = _PageRenderer(TableWriter(Icons(), most, most_below)).render(view, title)
         if len(page) <= LARGEST_PAGE:
             return page
     raise HloShardingError(f"the page would have over {LARGEST_PAGE:,} characters", remedy="take --emit json")
 
 
 @dataclass(slots=True)
-class _Page:
+class _PageRenderer:
     writer: TableWriter
     tables: list[Data] = field(default_factory=list[Data])
 
@@ -84,12 +84,12 @@ class _Page:
             case Facts() if part.labels:
                 yield {"kind": "cards", "cards": [_card(part, label) for label in part.labels]}
             case Text():
-                yield {"kind": "text", "text": _clean(str(part.content)), "style": part.style}
+                yield {"kind": "text", "text": printable_lines(str(part.content)), "style": part.style}
             case Lines() if part.lines:
-                text = "\n".join(part.label + printable(line) for line in part.lines)
+                text = part.printable_text
                 yield {"kind": "text", "text": text, "style": part.style}
             case Tree():
-                yield {"kind": "tree", "text": _clean(part.text)}
+                yield {"kind": "tree", "text": printable_lines(part.text)}
             case Picture():
                 yield {"kind": "picture", "svg": Markup(part.svg)}
             case Drawing() if part.sharding.num_tiles <= LARGEST_DRAWING:
@@ -103,10 +103,6 @@ class _Page:
 def _card(facts: Facts, label: Any) -> dict[str, str]:
     figure = cell_text(facts.items[label.key], label.kind)
     return {"name": printable(label.name), "figure": figure, "note": printable(label.note)}
-
-
-def _clean(text: str) -> str:
-    return "\n".join(map(printable, text.splitlines()))
 
 
 def _resource(name: str) -> str:

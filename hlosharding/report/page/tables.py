@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from hlosharding.printable import printable
+from hlosharding.printable import printable, printable_lines
 from hlosharding.report.drawing import draw
 from hlosharding.report.icons import sharding_icon
 from hlosharding.report.model import Cell, Column, Drawing, Figure, Lines, Shown, Table, Text, Tree, View, Within
@@ -84,11 +84,11 @@ class TableWriter:
         for part in view.parts:
             match part:
                 case Tree():
-                    parts.append({"tree": _clean(part.text)})
+                    parts.append({"tree": printable_lines(part.text)})
                 case Text():
-                    parts.append({"tree": _clean(str(part.content))})
+                    parts.append({"tree": printable_lines(str(part.content))})
                 case Lines():
-                    parts.append({"tree": "\n".join(part.label + printable(line) for line in part.lines)})
+                    parts.append({"tree": part.printable_text})
                 case Drawing() if part.sharding.num_tiles <= LARGEST_DRAWING:
                     parts.append({"tree": f"{printable(part.title)}\n{draw(part.sharding, part.dims)}"})
                 case Table() if part.is_shown:
@@ -98,10 +98,6 @@ class TableWriter:
                 case _:
                     pass
         return parts
-
-
-def _clean(text: str) -> str:
-    return "\n".join(map(printable, text.splitlines()))
 
 
 def _column(column: Column) -> Data:

@@ -67,7 +67,7 @@ class Alike:
         return f"#{self.first.number}" + (f" +{more}" if more else "")
 
 
-def ranked(about: ReportedProgram) -> list[Alike]:
+def rank_collectives(about: ReportedProgram) -> list[Alike]:
     """Those that read alike together, the dearest first."""
     groups: dict[tuple[str, ...], list[Numbered]] = {}
     for one in about.collectives:
@@ -78,13 +78,13 @@ def ranked(about: ReportedProgram) -> list[Alike]:
 
 
 def ranked_collectives_view(about: ReportedProgram, groups: Sequence[Alike]) -> View:
-    """The table of what is `ranked`; a row opens to the op that needed the collective, the causes of both sides, and
+    """The table of such collectives; a row opens to the op that needed the collective, the causes of both sides, and
     what would remove it.
 
     >>> import hlosharding as hs
     >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"
     >>> about = ReportedProgram(hs.partition(hs.load(text)))
-    >>> ranked_collectives_view(about, ranked(about)).parts[0].empty
+    >>> ranked_collectives_view(about, rank_collectives(about)).parts[0].empty
     'there are none'
     """
     whole_s = sum(one.seconds for one in about.collectives)

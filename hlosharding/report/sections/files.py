@@ -10,7 +10,7 @@ from collections import defaultdict
 from hlosharding.cost import Subtotal
 from hlosharding.ir import Instruction
 from hlosharding.report.model import Column, Figure, Kind, Row, Shown, Table, View
-from hlosharding.report.sections.reported import ReportedProgram, added
+from hlosharding.report.sections.reported import ReportedProgram, add_subtotals
 
 _FIGURES = (
     Column(key="instructions", heading="ops", kind=Kind.COUNT, sums=True, priority=3),
@@ -44,7 +44,7 @@ def files_view(about: ReportedProgram) -> View:
     rows: list[Row] = [
         {
             "file": Shown(file or "(unknown)", file),
-            **_figures(added(lines.values()), whole_s),
+            **_figures(add_subtotals(lines.values()), whole_s),
             "detail": View((_lines_table(about, lines, largest, whole_s),)),
         }
         for file, lines in dearest

@@ -40,7 +40,7 @@ _OPS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ComputationPart:
     """One computation with what repeats in it."""
 
     computation: Computation
@@ -49,7 +49,7 @@ class Part:
     blocks: tuple[Block, ...]
 
 
-def parts_of(about: ReportedProgram) -> list[Part]:
+def parts_of(about: ReportedProgram) -> list[ComputationPart]:
     """The entry, then the bodies of its loops and calls; reducers and their like are left out.
 
     >>> import hlosharding as hs
@@ -57,13 +57,13 @@ def parts_of(about: ReportedProgram) -> list[Part]:
     >>> [part.name for part in parts_of(ReportedProgram(hs.partition(hs.load(text))))]
     ['']
     """
-    found, waiting, seen = list[Part](), [(about.whole.entry, "")], set[Computation]()
+    found, waiting, seen = list[ComputationPart](), [(about.whole.entry, "")], set[Computation]()
     while waiting:
         computation, name = waiting.pop(0)
         if computation in seen:
             continue
         seen.add(computation)
-        found.append(Part(computation, name, tuple(blocks_of(about, computation))))
+        found.append(ComputationPart(computation, name, tuple(blocks_of(about, computation))))
         waiting += [
             (callee, _body_name(op))
             for op in computation.instructions
@@ -81,7 +81,7 @@ def _body_name(op: Instruction) -> str:
     return f"%{op.name} (loop{where}, {'' if trips.is_exact else '~'}{trips.count} trips)"
 
 
-def graph_view(about: ReportedProgram, parts: Sequence[Part]) -> View:
+def graph_view(about: ReportedProgram, parts: Sequence[ComputationPart]) -> View:
     """A table for each part; a block opens to its ops, each with its sharding and what moves for it."""
     whole_s = about.partitioned.cost.time_s
     tables = [_table(about, part, whole_s) for part in parts]
@@ -89,7 +89,7 @@ def graph_view(about: ReportedProgram, parts: Sequence[Part]) -> View:
     return View((*tables, Table(title="", key="blocks", columns=_BLOCKS, rows=rows, is_shown=False)))
 
 
-def _table(about: ReportedProgram, part: Part, whole_s: float) -> Table:
+def _table(about: ReportedProgram, part: ComputationPart, whole_s: float) -> Table:
     return Table(
         title=f"Inside {part.name}" if part.name else "",
         columns=_BLOCKS,

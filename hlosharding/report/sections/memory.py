@@ -12,7 +12,7 @@ from hlosharding.ir import Module
 from hlosharding.report.figures import as_bytes, as_count, as_seconds
 from hlosharding.report.model import Column, Kind, Picture, Row, Shown, Table, View
 from hlosharding.report.sections.reported import ReportedProgram
-from hlosharding.report.streams import memory_svg, thinned
+from hlosharding.report.streams import memory_svg, thin_levels
 
 _MOST_SHOWN = 12
 """Rows, on a terminal."""
@@ -31,7 +31,7 @@ _ALIVE = (
 def memory_view(about: ReportedProgram) -> View:
     """What a device holds over time, and what it holds when it holds most."""
     run, module = about.simulation, about.partitioned.module
-    levels = " ".join(f"{as_seconds(moment)} {as_bytes(nbytes)}" for moment, nbytes in thinned(run.memory, 12))
+    levels = " ".join(f"{as_seconds(moment)} {as_bytes(nbytes)}" for moment, nbytes in thin_levels(run.memory, 12))
     worst = max(run.memory, key=lambda level: level[1], default=(0.0, 0))
     picture = Picture(memory_svg(run), f"over time: {levels}")
     return View((picture, _alive_table(module, run, worst)))

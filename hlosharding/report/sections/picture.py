@@ -12,7 +12,7 @@ from hlosharding.ir import Instruction
 from hlosharding.printable import printable
 from hlosharding.report.figures import as_bytes, as_count, as_large, as_seconds
 from hlosharding.report.icons import SIZE, sharding_icon
-from hlosharding.report.sections.graph import Part, parts_of, result_of
+from hlosharding.report.sections.graph import ComputationPart, parts_of, result_of
 from hlosharding.report.sections.layers import Block
 from hlosharding.report.sections.reported import ReportedProgram
 from hlosharding.report.streams import COLOURS
@@ -44,7 +44,7 @@ def program_svg(program: Partitioned) -> str:
     return parts_svg(about, parts_of(about))
 
 
-def parts_svg(about: ReportedProgram, parts: Sequence[Part]) -> str:
+def parts_svg(about: ReportedProgram, parts: Sequence[ComputationPart]) -> str:
     """The same of the parts that were found."""
     pieces, top, room = list[str](), 8.0, _MOST_BLOCKS
     for part in parts:

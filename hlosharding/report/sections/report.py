@@ -21,7 +21,7 @@ from hlosharding.report.model import Part, Picture, View, Within
 from hlosharding.report.page import render_page
 from hlosharding.report.programs import simulation_view, warnings_view
 from hlosharding.report.searches import search_view
-from hlosharding.report.sections.collectives import ranked, ranked_collectives_view
+from hlosharding.report.sections.collectives import rank_collectives, ranked_collectives_view
 from hlosharding.report.sections.comparison import comparison_section
 from hlosharding.report.sections.files import files_view
 from hlosharding.report.sections.graph import graph_view, parts_of
@@ -113,7 +113,7 @@ def report(
 
 def _sections(about: ReportedProgram, *, suggest: bool) -> Iterator[Within]:
     partitioned = about.partitioned
-    groups, copies = ranked(about), copies_of(about)
+    groups, copies = rank_collectives(about), copies_of(about)
     summary = View((*summary_view(about, groups, copies).parts, *warnings_view(partitioned).parts))
     yield Within("summary", summary, title="Summary")
     yield Within(

@@ -108,10 +108,10 @@ class ReportedProgram:
 
     def total(self, ops: Iterable[Instruction]) -> Subtotal:
         """Of several ops of the whole program."""
-        return added(self.figures[op] for op in ops if op in self.figures)
+        return add_subtotals(self.figures[op] for op in ops if op in self.figures)
 
 
-def added(parts: Iterable[Subtotal]) -> Subtotal:
+def add_subtotals(parts: Iterable[Subtotal]) -> Subtotal:
     """The sums of several."""
     found = list(parts)
     return Subtotal(

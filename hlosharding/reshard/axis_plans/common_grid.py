@@ -89,7 +89,7 @@ class _Roles:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Written:
+class _CommonAxes:
     """Two tile assignments in common axes."""
 
     axes: DeviceGrid
@@ -98,7 +98,7 @@ class _Written:
     target: dict[int | str, Axes]
 
 
-def _written(source: _Roles, target: _Roles) -> _Written | None:
+def _written(source: _Roles, target: _Roles) -> _CommonAxes | None:
     """The axes of which both tile assignments are made; None where there are none."""
     target = target.sorted_by(source)
     own = DeviceGrid(source.devices.shape, tuple(source.devices.ravel().tolist()))
@@ -108,14 +108,14 @@ def _written(source: _Roles, target: _Roles) -> _Written | None:
     axes = own.cut_at(ends_of(chain(*digits)))
     if axes is None:
         return None
-    return _Written(
+    return _CommonAxes(
         axes,
         {role: axes.axes_within([digit]) for role, digit in zip(source.roles, own.digits, strict=True)},
         {role: axes.axes_within(dim) for role, dim in zip(target.roles, digits, strict=True)},
     )
 
 
-def _as_grid(found: _Written, rank: int) -> Grid | None:
+def _as_grid(found: _CommonAxes, rank: int) -> Grid | None:
     """The grid; None where manual groups differ, or the target is partial where the source is not."""
     source, target = found.source, found.target
     manual = set(source.get(MANUAL, ()))

@@ -80,5 +80,5 @@ def _found(reshard: Reshard, axes: _Blocked, search: AxisSearch) -> Iterator[Pla
         path = cheapest_path(problem, prices, wide=wide, limit=limit)
         if path is not None:
             cost, moves = path
-            yield reshard.priced(steps_of(problem.grid, moves, axes.block, reshard.reduce_kind or "add"))
+            yield reshard.price(steps_of(problem.grid, moves, axes.block, reshard.reduce_kind or "add"))
             limit = cost if search.is_narrowing else limit

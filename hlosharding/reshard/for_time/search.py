@@ -13,7 +13,7 @@ from hlosharding.reshard.axis_plans import AxisSearch, axis_plans
 from hlosharding.reshard.for_time.program_time import estimated_seconds
 from hlosharding.reshard.intermediates import Intermediate
 from hlosharding.reshard.layout import Dims, Layout
-from hlosharding.reshard.objectives import combined, most_bytes_per_second
+from hlosharding.reshard.objectives import most_bytes_per_second, weigh
 from hlosharding.reshard.piecewise import PiecewiseSearch, groupings, moves_between, pieces_in_rounds
 from hlosharding.reshard.planned_steps import Steps
 from hlosharding.reshard.request import Reshard
@@ -21,11 +21,13 @@ from hlosharding.reshard.steps import Step
 from hlosharding.sharding import HloSharding
 
 NEAR = 2.5
-"""Plans whose steps take so many times longer than those of the fastest may still be faster as programs."""
+"""Plans whose steps take so many times longer than those of the fastest may still be faster as programs.
+
+With half of it one plan takes 1.43 of the time; twice as much changes none, and planning takes 1.1 of the time."""
 _ROUNDS = 12
-"""Of permutes; no plan wins that takes dozens."""
+"""Of permutes; no plan wins that takes dozens: half and double give the same plans."""
 _CLOSE_LOOK = 32
-"""Devices."""
+"""Devices.  With 16, 5 plans are slower (at most 1.24); with 64, 17 are faster (at best 0.54), planning takes 1.14."""
 
 
 def is_close_look(reshard: Reshard) -> bool:
@@ -39,7 +41,7 @@ def axis_searches_for_time(reshard: Reshard, known_seconds: float = math.inf) ->
     By themselves exchanges look dearer than they are in a program: at a close look the leanest path counts, too.
     """
     wide = (True,) if math.isfinite(known_seconds) else (False, True)
-    fastest = AxisSearch("time", combined("time", 0.0, NEAR * known_seconds), wide, is_close_look(reshard))
+    fastest = AxisSearch("time", weigh("time", 0.0, NEAR * known_seconds), wide, is_close_look(reshard))
     if not is_close_look(reshard):
         return (fastest,)
     return fastest, replace(fastest, objective="bytes", limit=known_seconds * most_bytes_per_second(reshard.machine))

@@ -57,7 +57,7 @@ def _reordered(plans: Iterable[Steps], sources: list[int]) -> Iterator[Steps]:
     permute, names = Permute(tuple(zip(sources, range(len(sources)), strict=True))), inverse(sources)
     for steps in plans:
         for at in range(len(steps), -1, -1):
-            yield (*steps[:at], permute, *(step.renamed(names) for step in steps[at:]))
+            yield (*steps[:at], permute, *(step.rename_devices(names) for step in steps[at:]))
 
 
 def _tiles_as_cut(source: Layout, made: Layout) -> Layout | None:

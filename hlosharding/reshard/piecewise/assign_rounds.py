@@ -25,7 +25,7 @@ Turn = list[int]
 def pieces_in_rounds(moves: PieceMoves, grouping: Grouping) -> Pieces:
     """The step: pieces that stay and pieces that travel, then whole tiles that are passed on."""
     if grouping.is_padded and not moves.is_padded:
-        moves = moves.padded()
+        moves = moves.with_padding()
     staying = _turns(moves, _staying(moves, grouping))
     travelling = _turns(moves, (list(members) for _, members in grouping.groups))
     turns = _together(moves, staying, travelling)

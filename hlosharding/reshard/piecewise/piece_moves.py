@@ -15,9 +15,10 @@ import numpy as np
 
 from hlosharding.cost import Machine
 from hlosharding.reshard.layout import Dims, Layout, Table
-from hlosharding.reshard.piecewise.regions import Region, Wanted, count_of, pieces_of
+from hlosharding.reshard.piecewise.regions import Region, WantedPieces, count_of, pieces_of
 
 MOST_PIECES = 8_000
+"""For what a plan takes to make: with half of it plans are the same, with double one moves 0.997 of its bytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,11 +55,11 @@ class PieceMoves:
         """[piece]: does it go to another device?"""
         return self.senders != self.receivers
 
-    def padded(self) -> PieceMoves:
+    def with_padding(self) -> PieceMoves:
         """The same with the padding that may come along."""
         return replace(self, sizes=self.padded_sizes, is_padded=True)
 
-    def scaled(self, block: Dims, source: Layout, target: Layout) -> PieceMoves:
+    def scale(self, block: Dims, source: Layout, target: Layout) -> PieceMoves:
         """The same pieces of an array that has such a block of elements wherever this one has an element."""
         read, write, sizes, padded_sizes = (
             table * np.asarray(block, np.int64) for table in (self.read, self.write, self.sizes, self.padded_sizes)
@@ -132,9 +133,9 @@ def moves_of_regions(
 
 def _wanted(
     regions: tuple[Region, ...], sources: Sequence[Layout], target: Layout, most: int | None
-) -> list[Wanted] | None:
+) -> list[WantedPieces] | None:
     """The pieces of each region; None if they are more than `most`."""
-    found: list[Wanted] = []
+    found: list[WantedPieces] = []
     left = most
     for region in regions:
         source = sources[region.operand]
@@ -149,7 +150,7 @@ def _wanted(
 # Who sends
 
 
-def _senders(wanted: Sequence[Wanted], machine: Machine) -> Table:
+def _senders(wanted: Sequence[WantedPieces], machine: Machine) -> Table:
     """A sender for each piece: the receiver itself, else the least busy holder, near before far."""
     if all(len(row) == 1 for part in wanted for row in part.holders):
         return np.concatenate([np.array(part.holders)[part.tiles, 0] for part in wanted])

@@ -13,7 +13,7 @@ from functools import lru_cache
 from hlosharding.cost import Machine
 from hlosharding.reshard.layout import Dims, layout_of
 from hlosharding.reshard.least import common_block
-from hlosharding.reshard.objectives import combined
+from hlosharding.reshard.objectives import weigh
 from hlosharding.reshard.piecewise.assign_rounds import pieces_in_rounds
 from hlosharding.reshard.piecewise.groupings import groupings
 from hlosharding.reshard.piecewise.piece_moves import MOST_PIECES, PieceMoves, moves_between
@@ -38,7 +38,7 @@ def piecewise_plans(reshard: Reshard, search: PiecewiseSearch, best: PlannedStep
     limit = math.inf
     if best is not None and best.fits(reshard.memory_limit):
         limit = search.near * best.cost(reshard.objective)
-    if combined(reshard.objective, *reshard.least(in_pieces=True)) >= limit:
+    if weigh(reshard.objective, *reshard.least(in_pieces=True)) >= limit:
         return
     block = common_block(reshard.source, reshard.target, reshard.shape.dims)
     blocks = tuple(size // unit for size, unit in zip(reshard.shape.dims, block, strict=True))
@@ -47,12 +47,12 @@ def piecewise_plans(reshard: Reshard, search: PiecewiseSearch, best: PlannedStep
     if moves is None:
         return
     prices = [
-        (combined(reshard.objective, found.mean_bytes, found.seconds), found.rounds, found)
+        (weigh(reshard.objective, found.mean_bytes, found.seconds), found.rounds, found)
         for found in groupings(moves, reshard.shape, block)
     ]
     for cost, _, grouping in sorted(prices, key=lambda price: price[:2])[: search.kept]:
         if cost < limit:
-            yield (pieces_in_rounds(moves.scaled(block, *reshard.layouts), grouping),)
+            yield (pieces_in_rounds(moves.scale(block, *reshard.layouts), grouping),)
 
 
 @lru_cache(maxsize=512)

@@ -55,7 +55,7 @@ def _unless_ones(steps: Dims) -> Dims:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Wanted:
+class WantedPieces:
     """The pieces of one region: what each device's target tile has in common with each tile of the operand."""
 
     region: Region
@@ -78,7 +78,7 @@ def count_of(region: Region, source: Layout, target: Layout) -> int:
     return _meeting(region, source, target).count
 
 
-def pieces_of(region: Region, source: Layout, target: Layout) -> Wanted:
+def pieces_of(region: Region, source: Layout, target: Layout) -> WantedPieces:
     """The pieces of a region.
 
     Five elements in tiles of three, reversed: of its result 4 3 2 device 0 gets 4 3 from the second tile and 2 from the
@@ -107,11 +107,13 @@ def pieces_of(region: Region, source: Layout, target: Layout) -> Wanted:
         read[:, dim] -= source.starts_along(dim)[tiles[numbers, dim + 1]]
     for dim in region.turned:
         read[:, dim] = source.tile[dim] - 1 - read[:, dim]
-    found = Wanted(region, receivers, _holders(source), numbers, read, write, sizes=high - low, padded_sizes=high - low)
+    found = WantedPieces(
+        region, receivers, _holders(source), numbers, read, write, sizes=high - low, padded_sizes=high - low
+    )
     return found if any(region.steps) else replace(found, padded_sizes=_padded_sizes(found, source, target))
 
 
-def _padded_sizes(wanted: Wanted, source: Layout, target: Layout) -> Table:
+def _padded_sizes(wanted: WantedPieces, source: Layout, target: Layout) -> Table:
     """What may come along: of the last piece along a dim of the target's tile as much as both tiles have room for."""
     low, high = target.bounds
     room = np.minimum(np.asarray(source.tile) - wanted.read, np.asarray(target.tile) - wanted.write)

@@ -17,13 +17,13 @@ import numpy.typing as npt
 from hlosharding.cost import Machine, collective_time, op_time
 from hlosharding.ir import Instruction, Shape, reduce_arrays
 from hlosharding.reshard.layout import Dims, Table
-from hlosharding.reshard.steps.step import Pairs, Step, Tiles, renamed_groups, renamed_pairs, shortened
+from hlosharding.reshard.steps.step import Pairs, Step, Tiles, renamed_groups, renamed_pairs, shorten
 from hlosharding.spmd import Emitter, Groups, bytes_received
 from hlosharding.spmd import collective_arrays as meaning
 
 
 @dataclass(frozen=True, slots=True)
-class _Grouped(Step):
+class _UniformCollective(Step):
     """A collective in groups of one size: all devices receive as much."""
 
     opcode: ClassVar[str]
@@ -37,11 +37,11 @@ class _Grouped(Step):
     def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
         out = list(tiles)
         for group in self.groups:
-            for device, tile in zip(group, self.exchanged([tiles[d] for d in group]), strict=True):
+            for device, tile in zip(group, self.exchange([tiles[d] for d in group]), strict=True):
                 out[device] = tile
         return out
 
-    def exchanged(self, members: Tiles) -> Tiles:
+    def exchange(self, members: Tiles) -> Tiles:
         """Of the tiles of a group's members theirs afterwards."""
         raise NotImplementedError
 
@@ -58,12 +58,12 @@ class _Grouped(Step):
     def seconds(self, local: Shape, machine: Machine) -> float:
         return collective_time(self.opcode, self.full_bytes(local), self.size, self.groups, machine)
 
-    def renamed(self, names: Table) -> Step:
+    def rename_devices(self, names: Table) -> Step:
         return replace(self, groups=renamed_groups(self.groups, names))
 
 
 @dataclass(frozen=True, slots=True)
-class AllGather(_Grouped):
+class AllGather(_UniformCollective):
     """Tiles of each group joined along `dim` in group order."""
 
     opcode = "all-gather"
@@ -72,7 +72,7 @@ class AllGather(_Grouped):
     def result(self, local: Shape) -> Shape:
         return local.with_dims(_scaled(local.dims, self.dim, self.size, 1))
 
-    def exchanged(self, members: Tiles) -> Tiles:
+    def exchange(self, members: Tiles) -> Tiles:
         return meaning.all_gather(members, self.dim)
 
     def full_bytes(self, local: Shape) -> int:
@@ -86,7 +86,7 @@ class AllGather(_Grouped):
 
 
 @dataclass(frozen=True, slots=True)
-class AllReduce(_Grouped):
+class AllReduce(_UniformCollective):
     """Elementwise reduction over each group."""
 
     opcode = "all-reduce"
@@ -95,7 +95,7 @@ class AllReduce(_Grouped):
     def result(self, local: Shape) -> Shape:
         return local
 
-    def exchanged(self, members: Tiles) -> Tiles:
+    def exchange(self, members: Tiles) -> Tiles:
         return meaning.all_reduce(members, partial(reduce_arrays, self.kind))
 
     def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
@@ -106,7 +106,7 @@ class AllReduce(_Grouped):
 
 
 @dataclass(frozen=True, slots=True)
-class ReduceScatter(_Grouped):
+class ReduceScatter(_UniformCollective):
     """Elementwise reduction over each group; member i keeps the i-th part along `dim`."""
 
     opcode = "reduce-scatter"
@@ -116,7 +116,7 @@ class ReduceScatter(_Grouped):
     def result(self, local: Shape) -> Shape:
         return local.with_dims(_scaled(local.dims, self.dim, 1, self.size))
 
-    def exchanged(self, members: Tiles) -> Tiles:
+    def exchange(self, members: Tiles) -> Tiles:
         return meaning.reduce_scatter(members, partial(reduce_arrays, self.kind), self.dim)
 
     def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
@@ -127,7 +127,7 @@ class ReduceScatter(_Grouped):
 
 
 @dataclass(frozen=True, slots=True)
-class AllToAll(_Grouped):
+class AllToAll(_UniformCollective):
     """Device axes move from dims to other dims: tiles are cut along some dims and joined along others, in one exchange.
 
     The members of a group are numbered row-major over `ways`, one entry per axis that moves.  `split[dim]` and
@@ -169,11 +169,11 @@ class AllToAll(_Grouped):
     def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
         sizes, order, rest = self._cut_plan(tiles[0].shape)
         parts = [t.reshape(sizes).transpose(order).reshape([self.size, *rest]) for t in tiles]
-        moved = _Grouped.apply(self, parts)
+        moved = _UniformCollective.apply(self, parts)
         final = self.result(Shape.array("f32", tiles[0].shape)).dims
         return [t.reshape([*self.ways, *rest]).transpose(self._join_order()).reshape(final) for t in moved]
 
-    def exchanged(self, members: Tiles) -> Tiles:
+    def exchange(self, members: Tiles) -> Tiles:
         return meaning.all_to_all(members, 0)
 
     def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
@@ -247,11 +247,11 @@ class Permute(Step):
     def seconds(self, local: Shape, machine: Machine) -> float:
         return collective_time("collective-permute", local.byte_size, 2, self.pairs, machine)
 
-    def renamed(self, names: Table) -> Step:
+    def rename_devices(self, names: Table) -> Step:
         return Permute(renamed_pairs(self.pairs, names))
 
     def __str__(self) -> str:
-        return f"permute {shortened([f'{s}->{t}' for s, t in self.pairs if s != t])}"
+        return f"permute {shorten([f'{s}->{t}' for s, t in self.pairs if s != t])}"
 
 
 def _scaled(dims: Dims, dim: int, times: int, parts: int) -> Dims:
@@ -259,7 +259,7 @@ def _scaled(dims: Dims, dim: int, times: int, parts: int) -> Dims:
 
 
 def _groups(groups: Groups) -> str:
-    return shortened(["{" + shortened(list(group)) + "}" for group in groups])
+    return shorten(["{" + shorten(list(group)) + "}" for group in groups])
 
 
 def _numbers(values: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from hlosharding.ir import Instruction, Shape
 from hlosharding.reshard.layout import Dims, Table
-from hlosharding.reshard.steps.step import Step, Tiles, renamed_tables, shortened
+from hlosharding.reshard.steps.step import Step, Tiles, renamed_tables, shorten
 from hlosharding.spmd import Emitter, identity
 
 
@@ -73,7 +73,7 @@ class DynamicSlice(Step):
     def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
         return emitter.dynamic_slice(x, [emitter.per_device(table) for table in self.starts], self.sizes)
 
-    def renamed(self, names: Table) -> Step:
+    def rename_devices(self, names: Table) -> Step:
         return replace(self, starts=renamed_tables(self.starts, names))
 
     def __str__(self) -> str:
@@ -109,9 +109,9 @@ class Keep(Step):
         is_kept = emitter.compare(chosen, "NE", emitter.constant(np.int32(0)))
         return emitter.select(is_kept, x, emitter.full(identity(self.kind, x.shape), x.shape))
 
-    def renamed(self, names: Table) -> Step:
+    def rename_devices(self, names: Table) -> Step:
         return replace(self, keeps=tuple(self.keeps[d] for d in np.argsort(names).tolist()))
 
     def __str__(self) -> str:
-        keepers = shortened([d for d, keep in enumerate(self.keeps) if keep])
+        keepers = shorten([d for d, keep in enumerate(self.keeps) if keep])
         return f"only devices {keepers} keep it, as a partial {self.kind}"

@@ -77,8 +77,8 @@ class Pieces(Step):
             for turn in sent
         )
 
-    def renamed(self, names: Table) -> Step:
-        return Pieces(self.sizes, tuple(turn.renamed(names) for turn in self.rounds))
+    def rename_devices(self, names: Table) -> Step:
+        return Pieces(self.sizes, tuple(turn.rename_devices(names) for turn in self.rounds))
 
     def buffer_bytes(self, local: Shape) -> int:
         largest = max((local.with_dims(turn.sizes).byte_size for turn in self.rounds), default=0)

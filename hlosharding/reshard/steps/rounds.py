@@ -67,7 +67,7 @@ class Round:
         """Sizes of the piece that a target gets."""
         return tuple(table[device] for table in self.real) if self.real else self.sizes
 
-    def renamed(self, names: Table) -> Round:
+    def rename_devices(self, names: Table) -> Round:
         """The same among devices of other names."""
         operands = renamed_tables((self.operands,), names)[0] if self.operands else ()
         return replace(

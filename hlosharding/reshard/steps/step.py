@@ -54,7 +54,7 @@ class Step:
         """Predicted time, for a local shape before the step."""
         return 0.0
 
-    def renamed(self, names: Table) -> Step:
+    def rename_devices(self, names: Table) -> Step:
         """The step as taken by other devices: what device d did, `names[d]` does.  Default: all do the same."""
         return self
 
@@ -83,10 +83,10 @@ def renamed_pairs(pairs: Pairs, names: Table) -> Pairs:
     return tuple(sorted(((int(names[s]), int(names[t])) for s, t in pairs), key=lambda pair: pair[1]))
 
 
-def shortened(values: Sequence[Any], most: int = 8) -> str:
+def shorten(values: Sequence[Any], most: int = 8) -> str:
     """The first values, and how many there are.
 
-    >>> shortened([1, 2, 3], most=2)
+    >>> shorten([1, 2, 3], most=2)
     '1, 2, ... (3)'
     """
     shown = ", ".join(map(str, values[:most]))

@@ -75,7 +75,7 @@ def _largest(rows: Sequence[Dims], rank: int) -> Dims:
 
 
 @dataclass(frozen=True, slots=True)
-class _Strip:
+class _WindowRow:
     """Windows side by side along one dim, at the same places on all devices."""
 
     dim: int
@@ -83,7 +83,7 @@ class _Strip:
     """(where it starts, the rounds that write there, for different devices), in order."""
 
 
-def _strip(rounds: Sequence[Round], dims: Dims) -> _Strip | None:
+def _strip(rounds: Sequence[Round], dims: Dims) -> _WindowRow | None:
     """The rounds as windows side by side; None where their places differ."""
     for dim in range(len(dims)):
         places: dict[tuple[int, Dims], list[Round]] = defaultdict(list)
@@ -96,7 +96,7 @@ def _strip(rounds: Sequence[Round], dims: Dims) -> _Strip | None:
             order = sorted(places, key=lambda key: key[0])
             ends = [place + span[dim] for place, span in order]
             if all(end <= place for end, (place, _) in zip(ends, order[1:], strict=False)):
-                return _Strip(dim, tuple((place, tuple(places[place, span])) for place, span in order))
+                return _WindowRow(dim, tuple((place, tuple(places[place, span])) for place, span in order))
     return None
 
 
@@ -111,7 +111,7 @@ def _place(turn: Round, dim: int, dims: Dims) -> int | None:
 
 
 def _side_by_side(
-    emitter: Emitter, strip: _Strip, operands: Sequence[Instruction], shape: Shape, base: Instruction | None
+    emitter: Emitter, strip: _WindowRow, operands: Sequence[Instruction], shape: Shape, base: Instruction | None
 ) -> Instruction:
     fill, dim = _filling(base), strip.dim
     parts: list[Instruction] = []
@@ -147,6 +147,7 @@ def _over(emitter: Emitter, below: Instruction | None, piece: Instruction, turn:
 # One over the other
 
 _MOST_LAYERS = 8
+"""Selects, one over the other: with four, 5 plans are slower (at most 1.2), with sixteen one is faster (0.92)."""
 
 
 def _may_overlay(rounds: Sequence[Round], operands: Sequence[Instruction]) -> bool:

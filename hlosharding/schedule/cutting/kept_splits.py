@@ -154,7 +154,7 @@ def _sorted_rows(
 
 
 def _sharding_of(mesh: MeshInfo, spec: Sequence[tuple[str, ...]]) -> HloSharding:
-    return HloSharding.named(mesh, spec).without_names()
+    return HloSharding.unnamed(mesh, spec)
 
 
 def _spec_of(inst: Instruction, here: Sequence[tuple[Flow, int | None]], mesh: MeshInfo) -> tuple[tuple[str, ...], ...]:

@@ -209,7 +209,7 @@ class _Writer:
             operands = [
                 self._parts(o, lengths)[part] if n in cut else self._whole(o) for n, o in enumerate(inst.operands)
             ]
-            made.append(self.main.again(inst, inst.opcode, shape, operands, self.callees.of(inst), inst.name))
+            made.append(self.main.add_like(inst, inst.opcode, shape, operands, self.callees.of(inst), inst.name))
         if isinstance(owes, Reduce):
             while len(made) > 1:
                 made = [self.main.op(owes.kind, made[:2], metadata_of=inst, name=inst.name), *made[2:]]

@@ -133,7 +133,7 @@ class _Body:
     def write_element(self, inst: Instruction, shape: Shape) -> None:
         """An element of the carry."""
         own = shape.tuple_shapes[inst.tuple_index]
-        self.made[inst] = self.into.again(inst, inst.opcode, own, [self.made[inst.operands[0]]], (), inst.name)
+        self.made[inst] = self.into.add_like(inst, inst.opcode, own, [self.made[inst.operands[0]]], (), inst.name)
         if inst.tuple_index in self.offsets:
             self.first_rows[inst] = self.offsets[inst.tuple_index]
 
@@ -144,7 +144,7 @@ class _Body:
         if place is not None and inst.operands[0] in self.first_rows:
             operands[place] = self._own_row(inst, operands[place])
             shape = operands[0].shape if place == 2 else shape
-        self.made[inst] = self.into.again(inst, inst.opcode, shape, operands, called, inst.name)
+        self.made[inst] = self.into.add_like(inst, inst.opcode, shape, operands, called, inst.name)
 
     def _own_row(self, inst: Instruction, row: Instruction) -> Instruction:
         first = self.first_rows[inst.operands[0]]

@@ -402,7 +402,7 @@ class _Writer:
             return self._sharding(inst)
         found = axes_by_dim(self._sharding(inst), mesh)
         spec = [tuple(axis for axis in found.get(dim, ()) if axis not in whole) for dim in range(inst.shape.rank)]
-        return HloSharding.named(mesh, spec).without_names()
+        return HloSharding.unnamed(mesh, spec)
 
     def _is_callers(self, term: Instruction) -> bool:
         return any(user.is_entry_root for copy in term.users if copy in self.program.sums for user in copy.users)

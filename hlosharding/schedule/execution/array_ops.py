@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from hlosharding import xla_bridge
-from hlosharding.executor import ShardedArray, restacked, tiles_by_device
+from hlosharding.executor import ShardedArray, restack_tiles, tiles_by_device
 from hlosharding.schedule.local_ops import cut, joined_tiles
 from hlosharding.schedule.value_type import ValueType
 
@@ -61,7 +61,7 @@ def _alike(arrays: Sequence[Any], kind: ValueType, devices: Sequence[Any]) -> Se
     return [
         array
         if isinstance(array, ShardedArray)
-        else ShardedArray(restacked(tiles_by_device(array), devices, kind.tile), kind.sharding, array.shape)
+        else ShardedArray(restack_tiles(tiles_by_device(array), devices, kind.tile), kind.sharding, array.shape)
         for array in arrays
     ]
 

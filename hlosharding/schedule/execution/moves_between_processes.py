@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from hlosharding.executor import array_of_tiles, lay_out_checked, restacked, tiles_by_device
+from hlosharding.executor import array_of_tiles, lay_out_checked, restack_tiles, tiles_by_device
 from hlosharding.schedule.execution.array_ops import Call
 from hlosharding.schedule.execution.moves import Moves, MovesInOneProcess, Types
 from hlosharding.schedule.execution.union_programs import UnionProgram, collective_program, sending_program
@@ -81,7 +81,7 @@ class MovesBetweenProcesses(Moves):
         """The operands' tiles, of this process those that are here, go through a program."""
         devices, tile = [self.devices[device] for device in order], operands[0].tile
         own = {device: data for array in arrays if array is not None for device, data in tiles_by_device(array).items()}
-        given = restacked({**_zeros(tile, devices, own), **own}, devices, tile, program.sharding)
+        given = restack_tiles({**_zeros(tile, devices, own), **own}, devices, tile, program.sharding)
         made = tiles_by_device(program(given))
         return [self._result(kind, made) for kind in results]
 

@@ -1,10 +1,10 @@
 """Shardings in every format, converted through one hub: XLA's, Shardy's and JAX's are here, others enter theirs."""
 
 from hlosharding.sharding.formats.cluster import Axes, Axis, Cluster
+from hlosharding.sharding.formats.context import FormatContext
 from hlosharding.sharding.formats.conversion import convert, same_sharding
 from hlosharding.sharding.formats.features import FEATURES
-from hlosharding.sharding.formats.formats_table import FORMATS, Format, register_format
-from hlosharding.sharding.formats.frame import Frame
+from hlosharding.sharding.formats.formats_table import FORMATS, Format
 from hlosharding.sharding.formats.interchange import Interchange
 from hlosharding.sharding.formats.jax_objects import is_spec, spec_from_text
 from hlosharding.sharding.formats.mlir_text import read_string as read_mlir_string
@@ -22,7 +22,7 @@ __all__ = [
     "Axis",
     "Cluster",
     "Format",
-    "Frame",
+    "FormatContext",
     "Interchange",
     "SdySharding",
     "convert",
@@ -31,7 +31,6 @@ __all__ = [
     "read_mlir_symbol",
     "read_sdy_meshes",
     "read_sdy_sharding",
-    "register_format",
     "same_sharding",
     "spec_from_text",
     "write_mlir_symbol",

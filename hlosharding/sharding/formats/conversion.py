@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from hlosharding.errors import ShardingError
+from hlosharding.sharding.formats.context import FormatContext
 from hlosharding.sharding.formats.features import FEATURES
 from hlosharding.sharding.formats.formats_table import FORMATS, Format
-from hlosharding.sharding.formats.frame import Frame
 from hlosharding.sharding.formats.interchange import Interchange
 
 
@@ -35,12 +35,12 @@ def convert(sharding: Any, to: str, *, mesh: Any = None, ndim: int | None = None
     hlosharding.errors.ShardingError: hlo cannot say that partial values are combined by max; it knows sum
     """
     target = _format(to)
-    frame = Frame.of(mesh, ndim)
-    found = _read(sharding, frame, source)
+    context = FormatContext.of(mesh, ndim)
+    found = _read(sharding, context, source)
     if target.names_axes and found.sharding.kind not in ("tuple", "unknown"):
-        found = found.over(frame.mesh, frame.ndim)
+        found = found.over(context.mesh, context.ndim)
     _check(found, target)
-    return target.write(found, frame)
+    return target.write(found, context)
 
 
 def same_sharding(a: Any, b: Any, *, mesh: Any = None, ndim: int | None = None) -> bool:
@@ -52,19 +52,19 @@ def same_sharding(a: Any, b: Any, *, mesh: Any = None, ndim: int | None = None) 
     >>> same_sharding("P('x')", "{devices=[2,1,4]<=[8] last_tile_dim_replicate}", mesh="x=2,y=4")
     True
     """
-    frame = Frame.of(mesh, ndim)
-    first, second = _read(a, frame, None), _read(b, frame, None)
+    context = FormatContext.of(mesh, ndim)
+    first, second = _read(a, context, None), _read(b, context, None)
     ranks = [found.rank for found in (first, second) if found.rank is not None]
     if ndim is None and len(set(ranks)) > 1:
-        wider = Frame.of(mesh, max(ranks))
+        wider = FormatContext.of(mesh, max(ranks))
         first, second = _widened(a, first, wider), _widened(b, second, wider)
     return first.sharding == second.sharding and first.reduction == second.reduction
 
 
-def _widened(source: Any, found: Interchange, frame: Frame) -> Interchange:
+def _widened(source: Any, found: Interchange, context: FormatContext) -> Interchange:
     """Read again as of an array of higher rank, which only an open format allows."""
     try:
-        return _read(source, frame, None)
+        return _read(source, context, None)
     except ShardingError:
         return found
 
@@ -75,9 +75,9 @@ def _format(name: str) -> Format:
     return FORMATS[name]
 
 
-def _read(sharding: Any, frame: Frame, source: str | None) -> Interchange:
+def _read(sharding: Any, context: FormatContext, source: str | None) -> Interchange:
     form = _format(source) if source is not None else _recognised(sharding)
-    return form.read(sharding, frame)
+    return form.read(sharding, context)
 
 
 def _recognised(sharding: Any) -> Format:

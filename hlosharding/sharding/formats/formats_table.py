@@ -10,13 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlosharding.registry import Registry
-from hlosharding.sharding.formats import (
-    hlo_text,
-    jax_objects,
-    sdy,
-    sdy_text,
-)
-from hlosharding.sharding.formats.frame import Frame
+from hlosharding.sharding.formats import hlo_text, jax_objects, sdy, sdy_text
+from hlosharding.sharding.formats.context import FormatContext
 from hlosharding.sharding.formats.interchange import Interchange
 
 
@@ -27,8 +22,8 @@ class Format:
     name: str
     looks_like: str
     is_one: Callable[[Any], bool]
-    read: Callable[[Any, Frame], Interchange]
-    write: Callable[[Interchange, Frame], Any]
+    read: Callable[[Any, FormatContext], Interchange]
+    write: Callable[[Interchange, FormatContext], Any]
     says: frozenset[str]
     """Which of the FEATURES."""
     names_axes: bool = False
@@ -71,15 +66,6 @@ FORMATS: Registry[str, Format] = Registry(
     "formats of shardings", plugins=("hlosharding.notations:FORMATS", "hlosharding.onnx:FORMATS")
 )
 """By name."""
-
-
-def register_format(form: Format) -> None:
-    """Enter a format under its name; raises HloShardingError if that is taken.
-
-    Of a sharding that several formats may be, the one that was registered last is asked first.
-    """
-    FORMATS.fill()
-    FORMATS.add(form.name, form)
 
 
 for _row in _ROWS:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.formats.frame import Frame
+from hlosharding.sharding.formats.context import FormatContext
 from hlosharding.sharding.formats.interchange import Interchange
 from hlosharding.sharding.hlo_sharding import HloSharding
 from hlosharding.sharding.naming import find_named_form
@@ -20,42 +20,42 @@ def is_hlo(source: Any) -> bool:
     return isinstance(source, HloSharding) or (isinstance(source, str) and source.lstrip().startswith("{"))
 
 
-def read(source: Any, frame: Frame) -> Interchange:
+def read(source: Any, context: FormatContext) -> Interchange:
     """From an HloSharding or any of its texts."""
     sharding = source if isinstance(source, HloSharding) else HloSharding.parse(source)
     found = Interchange(sharding.without_metadata())
     if found.rank is not None:
-        frame.rank(found.rank, sharding)
-    if frame.ndim is not None and found.rank not in (None, frame.ndim):
-        raise ShardingError(f"{sharding} is of {found.rank} dims, the array has {frame.ndim}")
+        context.rank(found.rank, sharding)
+    if context.ndim is not None and found.rank not in (None, context.ndim):
+        raise ShardingError(f"{sharding} is of {found.rank} dims, the array has {context.ndim}")
     return found
 
 
-def to_hlo(found: Interchange, frame: Frame) -> HloSharding:
+def to_hlo(found: Interchange, context: FormatContext) -> HloSharding:
     """The sharding, named over the caller's mesh where axes can say it."""
     sharding = found.sharding
-    if frame.mesh is not None and sharding.shard_group is None and not sharding.is_tuple():
-        is_named = find_named_form(sharding.without_names(), frame.mesh) is not None
-        sharding = found.over(frame.mesh).sharding if is_named else sharding
+    if context.mesh is not None and sharding.shard_group is None and not sharding.is_tuple():
+        is_named = find_named_form(sharding.without_names(), context.mesh) is not None
+        sharding = found.over(context.mesh).sharding if is_named else sharding
     form = sharding.named_form
     return sharding if form is None else HloSharding.from_named_form(form)
 
 
-def to_v1(found: Interchange, frame: Frame) -> str:
+def to_v1(found: Interchange, context: FormatContext) -> str:
     """`{devices=[2,2]0,1,2,3}`."""
     return str(_leafwise(found.sharding, _listed))
 
 
-def to_v2(found: Interchange, frame: Frame) -> str:
+def to_v2(found: Interchange, context: FormatContext) -> str:
     """`{devices=[2,2]<=[4]}`."""
     return str(_leafwise(found.sharding, _as_iota))
 
 
-def to_v3(found: Interchange, frame: Frame) -> str:
+def to_v3(found: Interchange, context: FormatContext) -> str:
     """`{mesh['a'=2,'b'=2], [{'a'}, {'b'}]}`."""
     if not found.sharding.is_tuple():
-        return str(to_hlo(found, frame))
-    return str(HloSharding.tuple(Interchange(leaf).over(frame.mesh).sharding for leaf in found.sharding.leaves))
+        return str(to_hlo(found, context))
+    return str(HloSharding.tuple(Interchange(leaf).over(context.mesh).sharding for leaf in found.sharding.leaves))
 
 
 def _leafwise(sharding: HloSharding, change: Any) -> HloSharding:

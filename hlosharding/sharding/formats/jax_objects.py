@@ -11,7 +11,7 @@ from typing import Any
 
 from hlosharding.errors import ShardingError, ShardingParseError
 from hlosharding.sharding import jax_forms
-from hlosharding.sharding.formats.frame import Frame
+from hlosharding.sharding.formats.context import FormatContext
 from hlosharding.sharding.formats.interchange import Interchange
 from hlosharding.sharding.hlo_sharding import HloSharding
 from hlosharding.sharding.mesh import MeshInfo
@@ -22,8 +22,8 @@ _NAMED = re.compile(
 _AXIS = re.compile(r"\s*'(?P<name>[^'\\]*)'\s*:\s*(?P<size>\d{1,9})\s*")
 _KIND = re.compile(r",\s*memory_kind=\w+\s*$")
 _SPEC = re.compile(r"\s*(P|PartitionSpec)\s*\(")
-_LONGEST = 100_000
-_DEEPEST = 50
+_LONGEST, _DEEPEST = 100_000, 50
+"""Letters and opening brackets of a spec's text: Python's parser, which reads it, has no such bounds."""
 
 
 def is_jax(source: Any) -> bool:
@@ -41,20 +41,20 @@ def is_spec(source: Any) -> bool:
     return isinstance(source, tuple | list) or hasattr(source, "partitions")
 
 
-def read_sharding(source: Any, frame: Frame) -> Interchange:
+def read_sharding(source: Any, context: FormatContext) -> Interchange:
     """From a NamedSharding or its text; its memory kind is no part of a sharding."""
     if isinstance(source, str):
-        return _over(*_named_from_text(source), frame)
+        return _over(*_named_from_text(source), context)
     spec = getattr(source, "spec", None)
     if spec is not None:
-        return _over(source.mesh, spec, frame)
-    return Interchange(HloSharding.from_jax(source, frame.ndim or 0))
+        return _over(source.mesh, spec, context)
+    return Interchange(HloSharding.from_jax(source, context.ndim or 0))
 
 
-def read_spec(source: Any, frame: Frame) -> Interchange:
+def read_spec(source: Any, context: FormatContext) -> Interchange:
     """From a PartitionSpec over the caller's mesh."""
     spec = spec_from_text(source) if isinstance(source, str) else source
-    return _over(frame.jax_mesh or frame.needed_mesh(f"{source}"), spec, frame)
+    return _over(context.jax_mesh or context.needed_mesh(f"{source}"), spec, context)
 
 
 def _named_from_text(text: str) -> tuple[MeshInfo, Any]:
@@ -71,19 +71,19 @@ def _named_from_text(text: str) -> tuple[MeshInfo, Any]:
     return mesh, spec_from_text(_KIND.sub("", found["rest"]))
 
 
-def _over(mesh: Any, spec: Any, frame: Frame) -> Interchange:
+def _over(mesh: Any, spec: Any, context: FormatContext) -> Interchange:
     if getattr(spec, "reduced", None):
         raise ShardingError(f"{spec} says what becomes of gradients, too", remedy="leave reduced={...} out")
-    form = jax_forms.form_of_spec(mesh, spec, frame.ndim)
-    return Interchange.of_form(form, knows_rank=frame.ndim is not None and form.whole is None)
+    form = jax_forms.form_of_spec(mesh, spec, context.ndim)
+    return Interchange.of_form(form, knows_rank=context.ndim is not None and form.whole is None)
 
 
-def to_sharding(found: Interchange, frame: Frame) -> Any:
+def to_sharding(found: Interchange, context: FormatContext) -> Any:
     """A NamedSharding over the caller's jax mesh, or over an AbstractMesh."""
-    return jax_forms.to_jax(found.sharding, frame.jax_mesh)
+    return jax_forms.to_jax(found.sharding, context.jax_mesh)
 
 
-def to_spec(found: Interchange, frame: Frame) -> Any:
+def to_spec(found: Interchange, context: FormatContext) -> Any:
     """A PartitionSpec over the axes of the mesh."""
     return jax_forms.to_partition_spec(found.sharding)
 

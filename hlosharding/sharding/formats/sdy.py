@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.formats.frame import Frame
+from hlosharding.sharding.formats.context import FormatContext
 from hlosharding.sharding.formats.interchange import Interchange
 from hlosharding.sharding.formats.sdy_text import (
     MeshFinder,
@@ -29,40 +29,40 @@ def is_sdy(source: Any) -> bool:
     return isinstance(source, SdySharding) or (isinstance(source, str) and _TEXT.match(source) is not None)
 
 
-def read(source: Any, frame: Frame) -> Interchange:
+def read(source: Any, context: FormatContext) -> Interchange:
     """From `#sdy.sharding<...>` or `<...>`, behind declarations of meshes if there are any.
 
     A mesh that is only named is the caller's.
     """
-    found = source if isinstance(source, SdySharding) else _parsed(source, frame)
-    if frame.ndim not in (None, len(found.form.dims)) and found.form.whole is None:
-        raise ShardingError(f"{found} is of {len(found.form.dims)} dims, the array has {frame.ndim}")
+    found = source if isinstance(source, SdySharding) else _parsed(source, context)
+    if context.ndim not in (None, len(found.form.dims)) and found.form.whole is None:
+        raise ShardingError(f"{found} is of {len(found.form.dims)} dims, the array has {context.ndim}")
     return Interchange.of_form(found.form, found.priorities, found.reduction, knows_rank=True)
 
 
-def _parsed(text: str, frame: Frame) -> SdySharding:
+def _parsed(text: str, context: FormatContext) -> SdySharding:
     scan = Scanner(text)
     meshes = read_declarations(scan)
     if scan.accept("#sdy.sharding_per_value"):
         scan.fail("shardings of several values", remedy="give one of them: <@mesh, [...]>")
     scan.accept("#sdy.sharding")
-    found = read_sharding(scan, _finder(meshes, frame))
+    found = read_sharding(scan, _finder(meshes, context))
     if scan.peek():
         scan.fail("text after the end of the sharding")
     return found
 
 
-def _finder(declared: dict[str, NamedForm], frame: Frame) -> MeshFinder:
+def _finder(declared: dict[str, NamedForm], context: FormatContext) -> MeshFinder:
     """Of the meshes that the text declares, or the caller's, which has any name unless the caller gave one."""
-    if declared or frame.mesh is None:
+    if declared or context.mesh is None:
         return declared.get
-    given = NamedForm(frame.mesh, whole="replicated")
-    return lambda symbol: given if frame.symbol in (None, symbol) else None
+    given = NamedForm(context.mesh, whole="replicated")
+    return lambda symbol: given if context.symbol in (None, symbol) else None
 
 
-def write(found: Interchange, frame: Frame) -> str:
+def write(found: Interchange, context: FormatContext) -> str:
     """`#sdy.sharding<...>` over an inline mesh, or over the name that the caller's mesh has."""
     if found.form.whole not in (None, "maximal"):
         raise ShardingError(f"{found.sharding} does not say the rank of the array", remedy="pass ndim=")
     sharding = SdySharding(found.form, found.priorities, found.reduction)
-    return f"#sdy.sharding{write_sharding(sharding, frame.symbol)}"
+    return f"#sdy.sharding{write_sharding(sharding, context.symbol)}"

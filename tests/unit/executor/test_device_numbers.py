@@ -12,11 +12,11 @@ from jax.sharding import PartitionSpec as P
 import hlosharding as hs
 from hlosharding.executor.axes import Axes
 from hlosharding.executor.device_numbers import DeviceNumbers
-from hlosharding.executor.flow import Constant
+from hlosharding.executor.flow import Inline
 from hlosharding.ir import Builder, Shape
 
 
-def number_of(table: list[int], axes: Axes) -> Constant | None:
+def number_of(table: list[int], axes: Axes) -> Inline | None:
     """What is written for the entry of each device in a table."""
     main = Builder("m", num_partitions=8).computation("main")
     place = main.add("convert", Shape.array("s32"), (main.add("partition-id", Shape.array("u32"), ()),))

@@ -17,7 +17,7 @@ from hlosharding import xla_bridge
 from hlosharding.executor import ShardMapProgram, as_python
 from hlosharding.executor.axes import Axes
 from hlosharding.executor.axis_choice import Needs, choose_axes
-from hlosharding.executor.text import identifier, scalar_text, wrapped
+from hlosharding.executor.text import identifier, scalar_text, wrap_items
 from hlosharding.ir import Builder, Module, Shape
 from hlosharding.sharding import HloSharding, MeshInfo
 
@@ -201,4 +201,4 @@ def test_scalars_are_written_exactly(value: Any) -> None:
 def test_names_are_identifiers() -> None:
     for name in ("params['a'].b[0]", "lambda", "3d", "", "λ", "np", "x y-z"):
         assert identifier(name).isidentifier()
-    assert wrapped("f(", [f"argument_{i}" for i in range(30)], ")", "")[-1] == ")"
+    assert wrap_items("f(", [f"argument_{i}" for i in range(30)], ")", "")[-1] == ")"

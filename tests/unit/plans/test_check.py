@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hlosharding as hs
-from hlosharding.plans import Golden, golden_path, judged, replicated_values
+from hlosharding.plans import Golden, golden_path, judge_growth, replicated_values
 
 PLAN = 'machine = "h100:4"\n[mesh]\nd = 4\n[annotations]\nx = "P(d)"\ny = "P(d)"\n'
 STEP = """HloModule m, num_partitions=4
@@ -81,7 +81,7 @@ def figures(**others: int) -> Golden:
     ("now", "tolerance", "fails"), [(1000, 0, False), (1001, 0, True), (1010, 0.01, False), (1011, 0.01, True)]
 )
 def test_the_tolerance_is_a_fraction(now: int, tolerance: float, fails: bool) -> None:
-    verdict = judged(figures(), figures(peak_memory_bytes=now), tolerance)
+    verdict = judge_growth(figures(), figures(peak_memory_bytes=now), tolerance)
     assert verdict.worse == ((f"peak memory bytes grew from 1,000 to {now:,} (dot at m.py:7)",) if fails else ())
 
 

@@ -58,7 +58,7 @@ def test_plans_by_way_of_it_bring_every_device_its_tile(
     low, high = layout_of(last, dims, 8).bounds
     for way in ways:
         steps = plan_via(reshard, way)
-        assert least_cost(reshard, way) <= reshard.priced(steps).cost("bytes") * (1 + 1e-9)
+        assert least_cost(reshard, way) <= reshard.price(steps).cost("bytes") * (1 + 1e-9)
         tiles = list(local_tiles([whole], layout_of(first, dims, 8)))
         for step in steps:
             tiles = step.apply(tiles)

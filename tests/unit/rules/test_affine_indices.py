@@ -12,7 +12,7 @@ import pytest
 
 import hlosharding as hs
 from hlosharding.ir import Instruction
-from hlosharding.rules import Signature, Steps, addressing, affine_indices, iota_signature, signature_of
+from hlosharding.rules import AffineIndices, Signature, addressing, affine_indices, iota_signature, signature_of
 
 U = jax.ShapeDtypeStruct((40, 30), np.float32)
 Update = Callable[[Any], Any]
@@ -57,7 +57,7 @@ def numbers(inst: Instruction) -> np.ndarray:
     return np.asarray(meaning[inst.opcode](inst, *(numbers(o) for o in inst.operands)))
 
 
-def said(steps: Steps, dims: tuple[int, ...]) -> np.ndarray:
+def said(steps: AffineIndices, dims: tuple[int, ...]) -> np.ndarray:
     grid = np.indices(dims)
     return sum((grid[d] * step for d, step in steps.steps.items()), np.full(dims, steps.start))
 

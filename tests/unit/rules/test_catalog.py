@@ -18,14 +18,14 @@ from hlosharding.rules import (
     catalog,
     signature_of,
 )
-from hlosharding.rules.catalog import Row
+from hlosharding.rules.catalog import RuleRow
 from tests.truth.cases import all_cases
 
 
 def test_every_opcode_is_in_exactly_one_class() -> None:
     assert set(catalog) == set(ALL_OPCODES)
     kinds = Counter(type(catalog[opcode]).__name__ for opcode in ALL_OPCODES)
-    assert set(kinds) == {"Row", "DataFlow", "Opaque"}
+    assert set(kinds) == {"RuleRow", "DataFlow", "Opaque"}
     assert kinds["Opaque"] <= 22
 
 
@@ -63,7 +63,7 @@ STATED = {"dimensions", "fft_length"}
 @pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.name)
 def test_a_rule_reads_no_more_than_its_key_says(case: Any) -> None:
     row = catalog[case.inst.opcode]
-    assert isinstance(row, Row)
+    assert isinstance(row, RuleRow)
     keyed, used = Watched(case.inst), Watched(case.inst)
     key = row.key(keyed)  # type: ignore[arg-type]
     row.rule(used)  # type: ignore[arg-type]

@@ -126,7 +126,7 @@ def test_functions_as_rules() -> None:
     def rule(inst: Instruction) -> Signature:
         make = SignatureMaker(inst)
         make.factor("b", inst.shape.dims[0], [(0, 0)], [(0, 0)])
-        return make.done()
+        return make.build()
 
     register_rule("unit_test_rows", rule)
     assert str(signature_of(call("unit_test_rows", ["f32[4,6]"], "f32[4,3]"))) == "b _ -> b _"
@@ -138,7 +138,7 @@ def test_a_lying_function_is_caught() -> None:
     def rule(inst: Instruction) -> Signature:
         make = SignatureMaker(inst)
         make.factor("b", 7, [(0, 0)], [(0, 0)])
-        return make.done()
+        return make.build()
 
     register_rule("unit_test_liar", rule)
     with pytest.raises(RuleError, match="dim 0 is 4, and its factors b make 7"):

@@ -11,7 +11,7 @@ import pytest
 
 import hlosharding as hs
 from hlosharding.report.model import Table, View, Within
-from hlosharding.report.sections.collectives import ranked, ranked_collectives_view
+from hlosharding.report.sections.collectives import rank_collectives, ranked_collectives_view
 from hlosharding.report.sections.graph import graph_view, parts_of
 from hlosharding.report.sections.layers import blocks_of
 from hlosharding.report.sections.memory import memory_view
@@ -57,11 +57,11 @@ def rows_of(view: View) -> list[Any]:
 
 def test_collectives_that_read_alike_share_a_row() -> None:
     # An all-reduce of f32[32,128] over 4 devices in each layer: 2 * 3/4 * 16,384 bytes.
-    [group] = ranked(about())
+    [group] = rank_collectives(about())
     assert [one.number for one in group.members] == [0, 1]
     assert group.nbytes == 2 * 24_576
     assert group.first.collective.needed_by == "x1"
-    [row] = rows_of(ranked_collectives_view(about(), ranked(about())))
+    [row] = rows_of(ranked_collectives_view(about(), rank_collectives(about())))
     assert (row["numbers"].text, row["numbers"].raw, row["location"]) == ("#0 +1", [0, 1], "m.py:9")
     assert row["share"] == pytest.approx(1.0)
 
@@ -80,7 +80,7 @@ def test_what_fusing_attention_would_save_is_said() -> None:
 
 
 def test_a_row_of_the_collectives_opens_to_both_sides() -> None:
-    [row] = rows_of(ranked_collectives_view(about(), ranked(about())))
+    [row] = rows_of(ranked_collectives_view(about(), rank_collectives(about())))
     told = row["detail"]._repr_html_()
     for word in ("needed by %x1", "operand 0", "operand 1", "given by the user on %x0", "given by the user on %v"):
         assert word in told
@@ -96,11 +96,11 @@ ENTRY main {{
   ROOT z = f32[64,64] add(x, y), sharding={rows}
 }}"""
     crossed = ReportedProgram(hs.partition(hs.load(text), machine=hs.machines.h100(4)))
-    [row] = rows_of(remedies_view(crossed, ranked(crossed)))
+    [row] = rows_of(remedies_view(crossed, rank_collectives(crossed)))
     assert row["annotation"].text == f"change %y={rows}"
     assert (row["saved_bytes"], row["bytes_received"]) == (3_072, 0)
     # Megatron's layers wait for sums of products, which no one annotation ends.
-    [layered] = [part for part in remedies_view(about(), ranked(about())).parts if isinstance(part, Table)]
+    [layered] = [part for part in remedies_view(about(), rank_collectives(about())).parts if isinstance(part, Table)]
     assert not layered.rows
 
 
@@ -115,7 +115,7 @@ ENTRY main {
     opened = hs.propagate(hs.load(text), to_outputs=True)
     reported = ReportedProgram(hs.partition(opened, machine=hs.machines.h100(4)))
     assert reported.partitioned.comm_bytes_per_device == 3_072
-    assert not rows_of(remedies_view(reported, ranked(reported)))
+    assert not rows_of(remedies_view(reported, rank_collectives(reported)))
 
 
 def test_replicated_values_and_what_a_full_split_would_save() -> None:

@@ -133,6 +133,6 @@ def test_steps_of_renamed_devices_do_the_same_elsewhere() -> None:
         ours = list(local_tiles([np.arange(np.prod(small)).reshape(small)], layout))
         theirs = [ours[d] for d in np.argsort(names)]
         for step in plan_steps(Shape.array("f32", small), first, HloSharding.parse(target)):
-            ours, theirs = step.apply(ours), step.renamed(names).apply(theirs)
+            ours, theirs = step.apply(ours), step.rename_devices(names).apply(theirs)
         for device in range(n):
             np.testing.assert_array_equal(ours[device], theirs[names[device]])

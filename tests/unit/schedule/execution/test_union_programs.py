@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from hlosharding.executor import restacked, tiles_by_device
+from hlosharding.executor import restack_tiles, tiles_by_device
 from hlosharding.schedule.execution.union_programs import collective_program, rounds, sending_program
 from hlosharding.schedule.tile_parts import tile_parts
 from hlosharding.schedule.tiles import tiles_of, whole_of
@@ -41,7 +41,7 @@ def test_every_tile_arrives(here: str, arrives: str) -> None:
     program = sending_program(tile_parts(departed, arrived), arrived.tile.dims, order, devices)
     own = {jax.devices()[n]: tile for n, tile in tiles_of(x, departed).items()}
     tiles = {d: jax.device_put(own.get(d, np.zeros(departed.tile.dims, np.float32)), d) for d in devices}
-    made = tiles_by_device(program(restacked(tiles, devices, departed.tile, program.sharding)))
+    made = tiles_by_device(program(restack_tiles(tiles, devices, departed.tile, program.sharding)))
     found = {n: np.asarray(made[jax.devices()[n]]) for n in arrived.devices}
     assert np.array_equal(whole_of(found, arrived), x)
     for device, tile in tiles_of(x, arrived).items():
@@ -75,6 +75,6 @@ def test_tiles_of_submeshes_meet(op: Collective, wanted: Sequence[np.ndarray]) -
     program = collective_program(op, 2, devices)
     kind = parse_type("f32[4,2] on {0}")
     tiles = {d: jax.device_put(tile, d) for d, tile in zip(devices, (A, 2 * A, B, 2 * B), strict=True)}
-    made = tiles_by_device(program(restacked(tiles, devices, kind.tile, program.sharding)))
+    made = tiles_by_device(program(restack_tiles(tiles, devices, kind.tile, program.sharding)))
     for number, device in enumerate(devices):
         assert np.array_equal(np.asarray(made[device]), wanted[number // 2] * (1 + number % 2))

@@ -17,11 +17,11 @@ from hlosharding.sharding.tile_assignment import MOST_DIMS
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class FormatContext:
     """The mesh and the rank that a caller gives, or None.
 
-    >>> frame = Frame.of("sdy.mesh @m = <['x'=2]>".replace("'", '"'), ndim=2)
-    >>> frame.mesh, frame.symbol, frame.ndim
+    >>> context = FormatContext.of("sdy.mesh @m = <['x'=2]>".replace("'", '"'), ndim=2)
+    >>> context.mesh, context.symbol, context.ndim
     (MeshInfo('x'=2), 'm', 2)
     """
 
@@ -32,7 +32,7 @@ class Frame:
     jax_mesh: Any = None
 
     @classmethod
-    def of(cls, mesh: Any = None, ndim: int | None = None) -> Frame:
+    def of(cls, mesh: Any = None, ndim: int | None = None) -> FormatContext:
         """A mesh as a jax mesh, MeshInfo, {axis: size}, sizes, `Cluster`, or text: `x=2,y=4`, `2x4`, a declaration.
 
         Such as `sdy.mesh @m = <["x"=2]>`, `mesh.cluster @m(rank = 1, dim_sizes = [2])`, `shard.grid @m(shape = 2)`
