@@ -41,7 +41,7 @@ class Var:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class Formal:
     """Parameter `index` of a function that stands for several repeated stretches; `var` is the first one's value."""
 
     index: int
@@ -63,7 +63,7 @@ class Inline:
 
 OF_NUMBERS = frozenset({"partition-id", "convert", "reshape", "constant", "dynamic-slice", "multiply"})
 """What numbers of devices are computed with."""
-Leaf: TypeAlias = "Var | Parameter | Inline"
+Leaf: TypeAlias = "Var | Formal | Inline"
 Tree: TypeAlias = "Leaf | tuple[Tree, ...]"
 
 

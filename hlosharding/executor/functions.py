@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import TypeAlias
 
 from hlosharding.executor.call_tree import Path
-from hlosharding.executor.flow import CodeLine, Inline, Leaf, Parameter, Tree, Var, leaves
+from hlosharding.executor.flow import CodeLine, Formal, Inline, Leaf, Tree, Var, leaves
 from hlosharding.ir import Instruction, Sameness, layers
 
 _MANY_ARGUMENTS, _MANY_RESULTS = 12, 4
@@ -28,7 +28,7 @@ say less.  Half and double make programs 0.002 shorter."""
 class Shared:
     """A function that is called several times: its parameters are slots, its results are values of its own lines."""
 
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[Formal, ...]
     steps: tuple[Step, ...]
     results: tuple[Var, ...]
     lines: tuple[CodeLine, ...]
@@ -72,7 +72,7 @@ def plan(
     `live_out`: values that are used after the last line; `paths`: the calls each line stands in, those from `depth` on
     to be made here.
     """
-    body = _Lines(lines, live_out, sameness, paths)
+    body = _BodyLines(lines, live_out, sameness, paths)
     calls = body.user_calls(depth)
     is_free = [True] * len(lines)
     for start, (_, length) in calls.items():
@@ -81,7 +81,7 @@ def plan(
     return tuple(_merged(lines, calls))
 
 
-class _Lines:
+class _BodyLines:
     """The lines of one function, and what each one refers to."""
 
     def __init__(
@@ -179,8 +179,8 @@ class _Lines:
         results = tuple(body[i].defines[j] for i, j in outputs)
         is_planned = name or repeat.length > layers.MIN_SAVING
         steps = plan(body, results, self.sameness, paths, depth) if is_planned else tuple(body)
-        parameters = tuple(Parameter(i, _var(key[0])) for key, i in slots.items())
-        taken = tuple(leaf.index for line in body for leaf in line.uses if isinstance(leaf, Parameter))
+        parameters = tuple(Formal(i, _var(key[0])) for key, i in slots.items())
+        taken = tuple(leaf.index for line in body for leaf in line.uses if isinstance(leaf, Formal))
         key = name, self._shape(repeat.starts[0], repeat.starts[0] + repeat.length), taken, tuple(outputs)
         shared = Shared(parameters, steps, results, tuple(body), len(stretches), name, key)
         for number, (start, stretch) in enumerate(zip(repeat.starts, stretches, strict=True)):
@@ -242,7 +242,7 @@ def _outputs(stretch: Sequence[CodeLine], end: int, used_by: dict[Leaf, int]) ->
 
 def _var(leaf: Leaf) -> Var:
     assert not isinstance(leaf, Inline)
-    return leaf.var if isinstance(leaf, Parameter) else leaf
+    return leaf.var if isinstance(leaf, Formal) else leaf
 
 
 def _with_slots(
@@ -262,7 +262,7 @@ def _with_slots(
             if isinstance(tree, Inline) or (isinstance(tree, Var) and producer.get(tree, -1) >= starts[0]):
                 return tree
             key = tuple(uses[at] for uses in others)
-            return Parameter(slots.setdefault(key, len(slots)), _var(tree))
+            return Formal(slots.setdefault(key, len(slots)), _var(tree))
 
         body.append(CodeLine(line.inst, tuple(substitute(o) for o in line.operands)))
     return slots, body

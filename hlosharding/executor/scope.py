@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from hlosharding.executor.flow import Inline, Leaf, Parameter, Tree, Var
+from hlosharding.executor.flow import Formal, Inline, Leaf, Tree, Var
 from hlosharding.executor.text import GLOBAL_NAMES, Namer
 from hlosharding.executor.wishes import Wishes
 
@@ -46,7 +46,7 @@ class Scope:
             inner = ", ".join(parts)
             return f"({inner},)" if len(tree) == 1 else f"({inner})"
         assert not isinstance(tree, Inline)
-        name = self.namer.fresh(self._wishes.of(tree.var if isinstance(tree, Parameter) else tree))
+        name = self.namer.fresh(self._wishes.of(tree.var if isinstance(tree, Formal) else tree))
         self._texts[tree] = self._roots[tree] = name
         return name
 
@@ -75,4 +75,4 @@ class Scope:
 
 
 def _is_unused(part: Tree, used: Container[Leaf] | None) -> bool:
-    return used is not None and isinstance(part, (Var, Parameter)) and part not in used
+    return used is not None and isinstance(part, (Var, Formal)) and part not in used

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from hlosharding.executor.emit import WrittenProgram
 from hlosharding.executor.expressions import ATOM, SUM, Expression, expression_of, has_operator, is_free, is_view, named
-from hlosharding.executor.flow import CodeLine, Inline, Leaf, Parameter, Tree, Var, tree_of
+from hlosharding.executor.flow import CodeLine, Formal, Inline, Leaf, Tree, Var, tree_of
 from hlosharding.executor.functions import Step
 from hlosharding.executor.scope import Scope
 from hlosharding.executor.text import comment_text
@@ -144,7 +144,7 @@ class Statements:
             return Expression(tree.text, tree.dims, level, literal=tree.literal, is_array=False)
         if tree in self._waiting:
             return self._waiting[tree].expression
-        var = tree.var if isinstance(tree, Parameter) else tree
+        var = tree.var if isinstance(tree, Formal) else tree
         return named(self._scope.text(tree), var.inst, var.shape.dims)
 
     def _may_wait(self, inst: Instruction, is_regrouping: bool) -> bool:

@@ -145,7 +145,7 @@ class Opaque:
 
 @dataclass
 class SignatureMaker:
-    """Collects factors for one instruction; a rule makes it, fills it and returns `done()`."""
+    """Collects factors for one instruction; a rule makes it, fills it and returns `build()`."""
 
     inst: Instruction
     _factors: list[Factor] = field(default_factory=list[Factor])

@@ -126,7 +126,7 @@ def code_lines(functions: list[ast.FunctionDef]) -> int:
 
 
 def _is_docstring(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Inline)
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def functions_of(source: str) -> list[ast.FunctionDef]:
