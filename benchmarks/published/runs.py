@@ -233,14 +233,17 @@ def _torchtitan(row: Row) -> Run:
         stages,
         stages,  # as many microbatches as stages: its default
         schedule,
-        strategy="fsdp",
+        strategy="fsdp" if stages == 1 else "zero2",  # stages keep their weights whole for all microbatches
         sequence="tensor" in ways,
     )
     float8 = _scaling(stages) if "float8" in row["precision"] else ""
     gpus, length, batch = int(row["gpus"]), int(row["sequence"]), int(row["global_batch"])
+    config = replace(
+        model, length=length, attention="cudnn", remat=_RECOMPUTED[row["recompute"]], float8=float8, by_blocks=True
+    )
     return Run(
         model=f"Llama 3.1 {row['model']}",
-        config=replace(model, length=length, attention="cudnn", remat=_RECOMPUTED[row["recompute"]], float8=float8),
+        config=config,
         plan=plan,
         batch=batch,
         machine="h100_96gb",

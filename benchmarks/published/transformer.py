@@ -64,6 +64,9 @@ class Config:
     """Are gradients summed over devices, narrow as they are, before anything is updated?"""
     dropout: bool = False
     """Of attention's probabilities and of what each half of a layer adds."""
+    by_blocks: bool = False
+    """As torchtitan has it: each layer compiled for itself, so the loss is op by op, in f32; a rotation of complex
+    numbers, which its compiler leaves alone; keys and values repeated for all heads of queries."""
     experts: Experts | None = None
 
     @property
@@ -84,7 +87,9 @@ class Config:
         return replace(self, scanned=False)
 
 
-NAMED = ("q", "k", "v", "qkv", "context", "o", "up", "gate", "down")
+CONTEXT = "context"
+"""What attention makes, the sums that its backward pass reads included: it is not computed again where this is kept."""
+NAMED = ("q", "k", "v", "qkv", CONTEXT, "o", "up", "gate", "down")
 """Products of a layer that `Config.remat` can name, and what attention makes."""
 GPT_1_7B = Config(layers=24, width=2304, heads=24, vocabulary=51200, length=2048, hidden=9216)
 MPT_7B = Config(layers=32, width=4096, heads=32, vocabulary=50368, length=2048, hidden=16384, positions="alibi")
@@ -150,7 +155,8 @@ def parameters(config: Config, dtype: Any = None) -> Tree:
 
 def loss(config: Config, weights: Tree, tokens: jax.Array) -> jax.Array:
     """Mean cross-entropy of each token's successor."""
-    return cross_entropy(logits_of(config, weights, tokens), tokens)
+    entropy = eager_cross_entropy if config.by_blocks else cross_entropy
+    return entropy(logits_of(config, weights, tokens), tokens)
 
 
 def logits_of(config: Config, weights: Tree, tokens: jax.Array) -> jax.Array:
@@ -178,6 +184,29 @@ def cross_entropy(logits: jax.Array, tokens: jax.Array) -> jax.Array:
     return jnp.mean(jax.nn.logsumexp(logits[:, :-1], axis=-1) - picked)
 
 
+def eager_cross_entropy(logits: jax.Array, tokens: jax.Array) -> jax.Array:
+    """The same, op by op: logits in f32, their logarithmic softmax, the mean."""
+    likely = _log_softmax(written(logits.astype(jnp.float32)))
+    return -jnp.mean(jnp.take_along_axis(likely[:, :-1], tokens[:, 1:, None], axis=-1))
+
+
+@jax.custom_vjp
+def _log_softmax(logits: jax.Array) -> jax.Array:
+    return written(jax.nn.log_softmax(logits, axis=-1))
+
+
+def _of_logits(made: jax.Array, given: jax.Array) -> tuple[jax.Array]:
+    """Its gradient, of the result alone."""
+    given = written(given)
+    return (written(given - jnp.exp(made) * jnp.sum(given, -1, keepdims=True)),)
+
+
+_log_softmax.defvjp(lambda logits: (_log_softmax(logits),) * 2, _of_logits)
+
+written = jax.lax.optimization_barrier
+"""The result of an op that is a kernel by itself, or of several, and lies in memory."""
+
+
 def _checkpointed(config: Config, layer: Callable[..., Any]) -> Callable[..., Any]:
     if config.remat == "none":
         return layer
@@ -188,8 +217,15 @@ def _checkpointed(config: Config, layer: Callable[..., Any]) -> Callable[..., An
 
 def _policy(remat: str | tuple[str, ...]) -> Callable[..., Any] | None:
     if isinstance(remat, tuple):
-        return jax.checkpoint_policies.save_only_these_names(*remat)
+        named = jax.checkpoint_policies.save_only_these_names(*(name for name in remat if name != CONTEXT))
+        policies = jax.checkpoint_policies.save_from_both_policies
+        return policies(named, _is_attention) if CONTEXT in remat else named
     return None if remat in ("full", "whole") else getattr(jax.checkpoint_policies, remat)
+
+
+def _is_attention(primitive: Any, *_: Any, **__: Any) -> bool:
+    """Its result, and the sums that its backward pass reads."""
+    return primitive.name.startswith("dot_product_attention_fwd")
 
 
 @jax.custom_vjp
@@ -239,14 +275,16 @@ def _attention(config: Config, weights: Tree, x: jax.Array) -> jax.Array:
     else:
         q, k, v = (_linear(config, name, "bsw,whd->bshd", x, weights[name]) for name in "qkv")
     if config.positions == "rotary":
-        q, k = _rotated(q), _rotated(k)
+        q, k = (_rotated(x, written if config.by_blocks else lambda x: x) for x in (q, k))
+    if config.by_blocks:
+        k, v = (written(jnp.repeat(x, config.heads // config.kv, axis=2)) for x in (k, v))
     bias = _alibi(config, x.dtype) if config.positions == "alibi" else None
     if config.attention != "written":
         mixed = jax.nn.dot_product_attention(q, k, v, bias=bias, is_causal=True, implementation=config.attention)
     else:
         shares = _masked_softmax(jnp.einsum("bshd,bthd->bhst", q, k))
         mixed = jnp.einsum("bhst,bthd->bshd", _dropped(shares) if config.dropout else shares, v)
-    return _linear(config, "o", "bshd,hdw->bsw", checkpoint_name(mixed, "context"), weights["o"])
+    return _linear(config, "o", "bshd,hdw->bsw", mixed, weights["o"])
 
 
 @jax.custom_vjp
@@ -267,12 +305,13 @@ def _of_scores(made: jax.Array, given: jax.Array) -> tuple[jax.Array]:
 _masked_softmax.defvjp(lambda scores: (_masked_softmax(scores),) * 2, _of_scores)
 
 
-def _rotated(x: jax.Array) -> jax.Array:
+def _rotated(x: jax.Array, kept: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    """`kept`: what becomes of the pairs of numbers, and of the turned ones."""
     half = x.shape[-1] // 2
     angles = jnp.arange(x.shape[1])[:, None] * 500000.0 ** (-jnp.arange(half) / half)
     cos, sin = jnp.cos(angles)[:, None], jnp.sin(angles)[:, None]
-    left, right = x[..., :half], x[..., half:]
-    return jnp.concatenate([left * cos - right * sin, right * cos + left * sin], -1).astype(x.dtype)
+    left, right = jnp.split(kept(x.astype(jnp.float32)), 2, axis=-1)
+    return kept(jnp.concatenate([left * cos - right * sin, right * cos + left * sin], -1)).astype(x.dtype)
 
 
 def _alibi(config: Config, dtype: Any) -> jax.Array:
