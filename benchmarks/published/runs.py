@@ -268,10 +268,11 @@ def _maxtext(row: Row) -> Run:
     devices, length, batch = 2 * int(row["chips"]), int(row["sequence"]), int(row["global_batch"])
     is_fp8 = "fp8" in row["precision"]
     kept = ("q", "k", "v", "context", "down") if length == _LONG else () if is_fp8 and size == "405b" else _KEPT[size]
+    float8 = "" if not is_fp8 else "channels" if length == _LONG else "calibrated"  # as each recipe says
     return Run(
         model=f"Llama 3.1 {size}",
         # The call to cuDNN stands for the TPU's kernel, as far as its price goes.
-        config=replace(LLAMA[size], length=length, attention="cudnn", remat=kept, float8="fixed" if is_fp8 else ""),
+        config=replace(LLAMA[size], length=length, attention="cudnn", remat=kept, float8=float8),
         plan=Plan(devices, strategy="fsdp", context=8 if length == _LONG else 1),
         batch=batch,
         machine="tpu_v7",

@@ -54,7 +54,7 @@ class Config:
     stored: Any = jnp.float32
     """Of the weights, norms apart; where it is narrower, f32 masters lie beside the moments."""
     float8: str = ""
-    """Products of layers in float8, operands scaled by their largest elements (`dynamic`) or all alike (`fixed`)."""
+    """Products of layers in float8, operands scaled as this one of `SCALINGS` has it."""
     attention: Literal["xla", "cudnn", "written"] = "xla"
     """JAX's own, as XLA or (on GPUs alone) cuDNN computes it, or `written`: a product, a masked softmax, a product, as
     Megatron had it before flash attention."""
