@@ -62,8 +62,9 @@ class Config:
     """Queries, keys and values of one product; there are as many heads of each."""
     sums_first: bool = False
     """Are gradients summed over devices, narrow as they are, before anything is updated?"""
-    dropout: bool = False
-    """Of attention's probabilities and of what each half of a layer adds."""
+    megatron: bool = False
+    """As Megatron has it: dropout of attention's probabilities and of what each half of a layer adds; biases; a loss op
+    by op; gradients that become f32, are unscaled and clipped ahead of the update."""
     by_blocks: bool = False
     """As torchtitan has it: each layer compiled for itself, so the loss is op by op, in f32; a rotation of complex
     numbers, which its compiler leaves alone; keys and values repeated for all heads of queries."""
@@ -139,6 +140,9 @@ def parameters(config: Config, dtype: Any = None) -> Tree:
     dense = {**attention, "up": array(width, config.hidden), "down": array(config.hidden, width)}
     if config.gated:
         dense["gate"] = array(width, config.hidden)
+    if config.megatron:
+        biases = {"qkv": (3, config.heads, dim), "o": (width,), "up": (config.hidden,), "down": (width,)}
+        dense |= {f"{name}_bias": jax.ShapeDtypeStruct(dims, config.stored) for name, dims in biases.items()}
     sparse = config.experts.shapes(width) if config.experts else {}
     layer = attention | {name: array(*dims) for name, dims in sparse.items()} if sparse else dense
     whole: dict[str, Any] = {"embedding": array(config.vocabulary, width), "norm": array(width)}
@@ -155,8 +159,10 @@ def parameters(config: Config, dtype: Any = None) -> Tree:
 
 def loss(config: Config, weights: Tree, tokens: jax.Array) -> jax.Array:
     """Mean cross-entropy of each token's successor."""
-    entropy = eager_cross_entropy if config.by_blocks else cross_entropy
-    return entropy(logits_of(config, weights, tokens), tokens)
+    logits = logits_of(config, weights, tokens)
+    if config.megatron:
+        return jnp.mean(parallel_cross_entropy(logits.astype(jnp.float32), jnp.roll(tokens, -1, axis=1))[:, :-1])
+    return (eager_cross_entropy if config.by_blocks else cross_entropy)(logits, tokens)
 
 
 def logits_of(config: Config, weights: Tree, tokens: jax.Array) -> jax.Array:
@@ -182,6 +188,30 @@ def cross_entropy(logits: jax.Array, tokens: jax.Array) -> jax.Array:
     logits = logits.astype(jnp.float32)
     picked = jnp.take_along_axis(logits[:, :-1], tokens[:, 1:, None], axis=-1)[..., 0]
     return jnp.mean(jax.nn.logsumexp(logits[:, :-1], axis=-1) - picked)
+
+
+@jax.custom_vjp
+def parallel_cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
+    """Of each target, as Megatron computes it where the vocabulary is split: its gradient reads the softmax alone."""
+    return _with_softmax(logits, targets)[0]
+
+
+def _with_softmax(logits: jax.Array, targets: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    largest = jnp.max(logits, axis=-1, keepdims=True)
+    moved = logits - largest
+    picked = jnp.take_along_axis(moved, targets[..., None], axis=-1)[..., 0]
+    powers = jnp.exp(moved)
+    total = jnp.sum(powers, axis=-1)
+    softmax = powers / total[..., None]
+    return jnp.log(total) - picked, (softmax, targets)
+
+
+def _of_targets(kept: tuple[jax.Array, jax.Array], given: jax.Array) -> tuple[jax.Array, None]:
+    softmax, targets = kept
+    return (softmax - (jnp.arange(softmax.shape[-1]) == targets[..., None])) * given[..., None], None
+
+
+parallel_cross_entropy.defvjp(_with_softmax, _of_targets)
 
 
 def eager_cross_entropy(logits: jax.Array, tokens: jax.Array) -> jax.Array:
@@ -245,13 +275,14 @@ def _linear(config: Config, name: str, equation: str, x: jax.Array, weight: jax.
 
 
 def _layer(config: Config, weights: Tree, x: jax.Array) -> jax.Array:
-    x = _added(config, x, _attention(config, weights, _norm(x, weights["attention_norm"])))
-    return _added(config, x, _feed_forward(config, weights, _norm(x, weights["mlp_norm"])))
+    x = _added(x, _attention(config, weights, _norm(x, weights["attention_norm"])), weights.get("o_bias"))
+    return _added(x, _feed_forward(config, weights, _norm(x, weights["mlp_norm"])), weights.get("down_bias"))
 
 
 @jax.named_scope("added")
-def _added(config: Config, x: jax.Array, made: jax.Array) -> jax.Array:
-    return x + (_dropped(made) if config.dropout else made)
+def _added(x: jax.Array, made: jax.Array, bias: jax.Array | None) -> jax.Array:
+    """Dropped out where there is a bias."""
+    return x + (made if bias is None else _dropped(made + bias))
 
 
 @jax.named_scope("dropout")
@@ -271,6 +302,8 @@ def _norm(x: jax.Array, scale: jax.Array) -> jax.Array:
 def _attention(config: Config, weights: Tree, x: jax.Array) -> jax.Array:
     if config.fused_qkv:
         together = _linear(config, "qkv", "bsw,wchd->cbshd", x, weights["qkv"])
+        if config.megatron:
+            together = together + weights["qkv_bias"][:, None, None]
         q, k, v = (part[0] for part in jax.lax.split(together, (1, 1, 1)))
     else:
         q, k, v = (_linear(config, name, "bsw,whd->bshd", x, weights[name]) for name in "qkv")
@@ -283,7 +316,7 @@ def _attention(config: Config, weights: Tree, x: jax.Array) -> jax.Array:
         mixed = jax.nn.dot_product_attention(q, k, v, bias=bias, is_causal=True, implementation=config.attention)
     else:
         shares = _masked_softmax(jnp.einsum("bshd,bthd->bhst", q, k))
-        mixed = jnp.einsum("bhst,bthd->bshd", _dropped(shares) if config.dropout else shares, v)
+        mixed = jnp.einsum("bhst,bthd->bshd", _dropped(shares) if config.megatron else shares, v)
     return _linear(config, "o", "bshd,hdw->bsw", mixed, weights["o"])
 
 
@@ -327,8 +360,13 @@ def _feed_forward(config: Config, weights: Tree, x: jax.Array) -> jax.Array:
     if config.gated:
         hidden = jax.nn.silu(_linear(config, "gate", "bsw,wh->bsh", x, weights["gate"])) * hidden
     else:
-        hidden = jax.nn.gelu(hidden)
+        hidden = _gelu(hidden, weights.get("up_bias"))
     return _linear(config, "down", "bsh,hw->bsw", hidden, weights["down"])
+
+
+@jax.named_scope("gelu")
+def _gelu(hidden: jax.Array, bias: jax.Array | None) -> jax.Array:
+    return jax.nn.gelu(hidden if bias is None else hidden + bias)
 
 
 def train_step(config: Config, weights: Tree, moments: tuple[Tree, ...], tokens: jax.Array) -> tuple[Tree, Tree, Any]:
@@ -336,7 +374,19 @@ def train_step(config: Config, weights: Tree, moments: tuple[Tree, ...], tokens:
     value, gradients = jax.value_and_grad(partial(loss, config))(weights, tokens)
     if config.sums_first:
         gradients = jax.lax.optimization_barrier(gradients)
+    if config.megatron:
+        gradients = clipped(gradients)
     return *adam(weights, moments, gradients), value
+
+
+def clipped(gradients: Tree) -> Tree:
+    """Of a loss that was scaled; by how much is of no account here."""
+    with jax.named_scope("main_gradients"):
+        gradients = jax.tree.map(lambda g: g.astype(jnp.float32), gradients)
+    with jax.named_scope("unscaled"):
+        gradients = jax.tree.map(lambda g: g * 0.5, gradients)
+    with jax.named_scope("clipped"):
+        return jax.tree.map(lambda g: g * 0.9, gradients)
 
 
 @jax.named_scope("adam")
