@@ -104,9 +104,10 @@ def _ways(row: Row) -> Plan:
     return Plan(data, int(row["tensor"]), stages, microbatches, schedule, even=stages > 1)
 
 
-_DEEPSPEED = 51e-6
+_DEEPSPEED = 59e-6
 """Seconds that Megatron-DeepSpeed's Python takes for each of our launches.  The one figure here that comes from rows: a
-microbatch of one sequence takes 3.05 ms a layer, whatever its width, on 2 to 8 GPUs, and we count 60 launches in it."""
+microbatch of one sequence takes 3.05 ms a layer, whatever its width, on 2 to 8 GPUs, and we count 52 launches in it,
+without sums of gradients."""
 
 
 def _vtrain(row: Row) -> Run:
