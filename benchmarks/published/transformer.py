@@ -54,7 +54,7 @@ class Config:
     stored: Any = jnp.float32
     """Of the weights, norms apart; where it is narrower, f32 masters lie beside the moments."""
     float8: str = ""
-    """Products of layers in float8, operands scaled by their largest elements (`dynamic`) or all alike (`fixed`)."""
+    """Products of layers in float8, operands scaled as this one of `SCALINGS` has it."""
     attention: Literal["xla", "cudnn", "written"] = "xla"
     """JAX's own, as XLA or (on GPUs alone) cuDNN computes it, or `written`: a product, a masked softmax, a product, as
     Megatron had it before flash attention."""
@@ -62,8 +62,12 @@ class Config:
     """Queries, keys and values of one product; there are as many heads of each."""
     sums_first: bool = False
     """Are gradients summed over devices, narrow as they are, before anything is updated?"""
-    dropout: bool = False
-    """Of attention's probabilities and of what each half of a layer adds."""
+    megatron: bool = False
+    """As Megatron has it: dropout of attention's probabilities and of what each half of a layer adds; biases; a loss op
+    by op; gradients that become f32, are unscaled and clipped ahead of the update."""
+    by_blocks: bool = False
+    """As torchtitan has it: each layer compiled for itself, so the loss is op by op, in f32; a rotation of complex
+    numbers, which its compiler leaves alone; keys and values repeated for all heads of queries."""
     experts: Experts | None = None
 
     @property
@@ -84,7 +88,9 @@ class Config:
         return replace(self, scanned=False)
 
 
-NAMED = ("q", "k", "v", "qkv", "context", "o", "up", "gate", "down")
+CONTEXT = "context"
+"""What attention makes, the sums that its backward pass reads included: it is not computed again where this is kept."""
+NAMED = ("q", "k", "v", "qkv", CONTEXT, "o", "up", "gate", "down")
 """Products of a layer that `Config.remat` can name, and what attention makes."""
 GPT_1_7B = Config(layers=24, width=2304, heads=24, vocabulary=51200, length=2048, hidden=9216)
 MPT_7B = Config(layers=32, width=4096, heads=32, vocabulary=50368, length=2048, hidden=16384, positions="alibi")
@@ -134,6 +140,9 @@ def parameters(config: Config, dtype: Any = None) -> Tree:
     dense = {**attention, "up": array(width, config.hidden), "down": array(config.hidden, width)}
     if config.gated:
         dense["gate"] = array(width, config.hidden)
+    if config.megatron:
+        biases = {"qkv": (3, config.heads, dim), "o": (width,), "up": (config.hidden,), "down": (width,)}
+        dense |= {f"{name}_bias": jax.ShapeDtypeStruct(dims, config.stored) for name, dims in biases.items()}
     sparse = config.experts.shapes(width) if config.experts else {}
     layer = attention | {name: array(*dims) for name, dims in sparse.items()} if sparse else dense
     whole: dict[str, Any] = {"embedding": array(config.vocabulary, width), "norm": array(width)}
@@ -150,7 +159,10 @@ def parameters(config: Config, dtype: Any = None) -> Tree:
 
 def loss(config: Config, weights: Tree, tokens: jax.Array) -> jax.Array:
     """Mean cross-entropy of each token's successor."""
-    return cross_entropy(logits_of(config, weights, tokens), tokens)
+    logits = logits_of(config, weights, tokens)
+    if config.megatron:
+        return jnp.mean(parallel_cross_entropy(logits.astype(jnp.float32), jnp.roll(tokens, -1, axis=1))[:, :-1])
+    return (eager_cross_entropy if config.by_blocks else cross_entropy)(logits, tokens)
 
 
 def logits_of(config: Config, weights: Tree, tokens: jax.Array) -> jax.Array:
@@ -178,6 +190,53 @@ def cross_entropy(logits: jax.Array, tokens: jax.Array) -> jax.Array:
     return jnp.mean(jax.nn.logsumexp(logits[:, :-1], axis=-1) - picked)
 
 
+@jax.custom_vjp
+def parallel_cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
+    """Of each target, as Megatron computes it where the vocabulary is split: its gradient reads the softmax alone."""
+    return _with_softmax(logits, targets)[0]
+
+
+def _with_softmax(logits: jax.Array, targets: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    largest = jnp.max(logits, axis=-1, keepdims=True)
+    moved = logits - largest
+    picked = jnp.take_along_axis(moved, targets[..., None], axis=-1)[..., 0]
+    powers = jnp.exp(moved)
+    total = jnp.sum(powers, axis=-1)
+    softmax = powers / total[..., None]
+    return jnp.log(total) - picked, (softmax, targets)
+
+
+def _of_targets(kept: tuple[jax.Array, jax.Array], given: jax.Array) -> tuple[jax.Array, None]:
+    softmax, targets = kept
+    return (softmax - (jnp.arange(softmax.shape[-1]) == targets[..., None])) * given[..., None], None
+
+
+parallel_cross_entropy.defvjp(_with_softmax, _of_targets)
+
+
+def eager_cross_entropy(logits: jax.Array, tokens: jax.Array) -> jax.Array:
+    """The same, op by op: logits in f32, their logarithmic softmax, the mean."""
+    likely = _log_softmax(written(logits.astype(jnp.float32)))
+    return -jnp.mean(jnp.take_along_axis(likely[:, :-1], tokens[:, 1:, None], axis=-1))
+
+
+@jax.custom_vjp
+def _log_softmax(logits: jax.Array) -> jax.Array:
+    return written(jax.nn.log_softmax(logits, axis=-1))
+
+
+def _of_logits(made: jax.Array, given: jax.Array) -> tuple[jax.Array]:
+    """Its gradient, of the result alone."""
+    given = written(given)
+    return (written(given - jnp.exp(made) * jnp.sum(given, -1, keepdims=True)),)
+
+
+_log_softmax.defvjp(lambda logits: (_log_softmax(logits),) * 2, _of_logits)
+
+written = jax.lax.optimization_barrier
+"""The result of an op that is a kernel by itself, or of several, and lies in memory."""
+
+
 def _checkpointed(config: Config, layer: Callable[..., Any]) -> Callable[..., Any]:
     if config.remat == "none":
         return layer
@@ -188,8 +247,15 @@ def _checkpointed(config: Config, layer: Callable[..., Any]) -> Callable[..., An
 
 def _policy(remat: str | tuple[str, ...]) -> Callable[..., Any] | None:
     if isinstance(remat, tuple):
-        return jax.checkpoint_policies.save_only_these_names(*remat)
+        named = jax.checkpoint_policies.save_only_these_names(*(name for name in remat if name != CONTEXT))
+        policies = jax.checkpoint_policies.save_from_both_policies
+        return policies(named, _is_attention) if CONTEXT in remat else named
     return None if remat in ("full", "whole") else getattr(jax.checkpoint_policies, remat)
+
+
+def _is_attention(primitive: Any, *_: Any, **__: Any) -> bool:
+    """Its result, and the sums that its backward pass reads."""
+    return primitive.name.startswith("dot_product_attention_fwd")
 
 
 @jax.custom_vjp
@@ -209,13 +275,14 @@ def _linear(config: Config, name: str, equation: str, x: jax.Array, weight: jax.
 
 
 def _layer(config: Config, weights: Tree, x: jax.Array) -> jax.Array:
-    x = _added(config, x, _attention(config, weights, _norm(x, weights["attention_norm"])))
-    return _added(config, x, _feed_forward(config, weights, _norm(x, weights["mlp_norm"])))
+    x = _added(x, _attention(config, weights, _norm(x, weights["attention_norm"])), weights.get("o_bias"))
+    return _added(x, _feed_forward(config, weights, _norm(x, weights["mlp_norm"])), weights.get("down_bias"))
 
 
 @jax.named_scope("added")
-def _added(config: Config, x: jax.Array, made: jax.Array) -> jax.Array:
-    return x + (_dropped(made) if config.dropout else made)
+def _added(x: jax.Array, made: jax.Array, bias: jax.Array | None) -> jax.Array:
+    """Dropped out where there is a bias."""
+    return x + (made if bias is None else _dropped(made + bias))
 
 
 @jax.named_scope("dropout")
@@ -235,18 +302,22 @@ def _norm(x: jax.Array, scale: jax.Array) -> jax.Array:
 def _attention(config: Config, weights: Tree, x: jax.Array) -> jax.Array:
     if config.fused_qkv:
         together = _linear(config, "qkv", "bsw,wchd->cbshd", x, weights["qkv"])
+        if config.megatron:
+            together = together + weights["qkv_bias"][:, None, None]
         q, k, v = (part[0] for part in jax.lax.split(together, (1, 1, 1)))
     else:
         q, k, v = (_linear(config, name, "bsw,whd->bshd", x, weights[name]) for name in "qkv")
     if config.positions == "rotary":
-        q, k = _rotated(q), _rotated(k)
+        q, k = (_rotated(x, written if config.by_blocks else lambda x: x) for x in (q, k))
+    if config.by_blocks:
+        k, v = (written(jnp.repeat(x, config.heads // config.kv, axis=2)) for x in (k, v))
     bias = _alibi(config, x.dtype) if config.positions == "alibi" else None
     if config.attention != "written":
         mixed = jax.nn.dot_product_attention(q, k, v, bias=bias, is_causal=True, implementation=config.attention)
     else:
         shares = _masked_softmax(jnp.einsum("bshd,bthd->bhst", q, k))
-        mixed = jnp.einsum("bhst,bthd->bshd", _dropped(shares) if config.dropout else shares, v)
-    return _linear(config, "o", "bshd,hdw->bsw", checkpoint_name(mixed, "context"), weights["o"])
+        mixed = jnp.einsum("bhst,bthd->bshd", _dropped(shares) if config.megatron else shares, v)
+    return _linear(config, "o", "bshd,hdw->bsw", mixed, weights["o"])
 
 
 @jax.custom_vjp
@@ -267,12 +338,13 @@ def _of_scores(made: jax.Array, given: jax.Array) -> tuple[jax.Array]:
 _masked_softmax.defvjp(lambda scores: (_masked_softmax(scores),) * 2, _of_scores)
 
 
-def _rotated(x: jax.Array) -> jax.Array:
+def _rotated(x: jax.Array, kept: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    """`kept`: what becomes of the pairs of numbers, and of the turned ones."""
     half = x.shape[-1] // 2
     angles = jnp.arange(x.shape[1])[:, None] * 500000.0 ** (-jnp.arange(half) / half)
     cos, sin = jnp.cos(angles)[:, None], jnp.sin(angles)[:, None]
-    left, right = x[..., :half], x[..., half:]
-    return jnp.concatenate([left * cos - right * sin, right * cos + left * sin], -1).astype(x.dtype)
+    left, right = jnp.split(kept(x.astype(jnp.float32)), 2, axis=-1)
+    return kept(jnp.concatenate([left * cos - right * sin, right * cos + left * sin], -1)).astype(x.dtype)
 
 
 def _alibi(config: Config, dtype: Any) -> jax.Array:
@@ -288,8 +360,13 @@ def _feed_forward(config: Config, weights: Tree, x: jax.Array) -> jax.Array:
     if config.gated:
         hidden = jax.nn.silu(_linear(config, "gate", "bsw,wh->bsh", x, weights["gate"])) * hidden
     else:
-        hidden = jax.nn.gelu(hidden)
+        hidden = _gelu(hidden, weights.get("up_bias"))
     return _linear(config, "down", "bsh,hw->bsw", hidden, weights["down"])
+
+
+@jax.named_scope("gelu")
+def _gelu(hidden: jax.Array, bias: jax.Array | None) -> jax.Array:
+    return jax.nn.gelu(hidden if bias is None else hidden + bias)
 
 
 def train_step(config: Config, weights: Tree, moments: tuple[Tree, ...], tokens: jax.Array) -> tuple[Tree, Tree, Any]:
@@ -297,7 +374,19 @@ def train_step(config: Config, weights: Tree, moments: tuple[Tree, ...], tokens:
     value, gradients = jax.value_and_grad(partial(loss, config))(weights, tokens)
     if config.sums_first:
         gradients = jax.lax.optimization_barrier(gradients)
+    if config.megatron:
+        gradients = clipped(gradients)
     return *adam(weights, moments, gradients), value
+
+
+def clipped(gradients: Tree) -> Tree:
+    """Of a loss that was scaled; by how much is of no account here."""
+    with jax.named_scope("main_gradients"):
+        gradients = jax.tree.map(lambda g: g.astype(jnp.float32), gradients)
+    with jax.named_scope("unscaled"):
+        gradients = jax.tree.map(lambda g: g * 0.5, gradients)
+    with jax.named_scope("clipped"):
+        return jax.tree.map(lambda g: g * 0.9, gradients)
 
 
 @jax.named_scope("adam")

@@ -233,7 +233,9 @@ class _Placing:
             places = _where_wanted(wanted, number, range(first, last + 1))
             places = [n for n in places if n not in inside] or places
             near = [n for n in places if abs(before[n] - ideal) <= slack]
-            near = near or [min(places, key=lambda n: abs(before[n] - ideal))]
+            nearest = min(places, key=lambda n: abs(before[n] - ideal))
+            # Homes of parameters may force a place far from its share: then all that free ops alone divide are as near.
+            near = near or [n for n in places if n == nearest or (wanted and before[n] == before[nearest])]
             # The same place for microbatches of any size: behind the light ops that follow a heavy one.
             middle = heavy[-1] * number / self.count
             starts.append(min(near, key=lambda n: (crossing[n], abs(heavy[n] - middle), -n)))

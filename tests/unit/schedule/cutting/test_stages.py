@@ -17,6 +17,7 @@ from hlosharding.schedule.cutting.microbatched import Microbatched, read_by
 from hlosharding.schedule.cutting.microbatches import microbatched
 from hlosharding.schedule.cutting.pipelining import argument_numbers
 from hlosharding.schedule.cutting.stages import Placement, placed, seconds_of
+from hlosharding.search import Plan, Planner
 from tests.support.training_steps import STEPS, most_stages, normal, traced
 
 ORDER = ("forward", "backward", "after")
@@ -101,6 +102,24 @@ def test_a_layer_that_is_computed_again_is_in_one_stage() -> None:
     stages = [home[parameter] for parameter in program.module.entry.parameters[:6]]
     assert stages[0::2] == stages[1::2]
     assert set(stages) == {0, 1}
+
+
+def test_layers_lie_where_they_are_wanted_whatever_the_loss_takes() -> None:
+    """What a layer keeps for its backward pass stands behind all else of it, and stays with it."""
+
+    def loss(stack: jax.Array, output: jax.Array, x: jax.Array) -> jax.Array:
+        keep = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+        layer = jax.checkpoint(lambda w, x: x + jnp.tanh(jnp.tanh(x @ w[0]) @ w[1]), policy=keep, prevent_cse=False)
+        x, _ = jax.lax.scan(lambda x, w: (layer(w, x), None), x, stack)
+        return ((x @ output) ** 2).sum()
+
+    shapes = (8, 2, 1024, 1024), (1024, 8192), (8192, 1024)
+    given = [jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in shapes]
+    planner = Planner(hs.trace(jax.grad(loss, argnums=(0, 1)))(*given), ["x"], ["stack", "output"])
+    pipeline = planner.pipeline(Plan(1, 1, 8, 8, even=True), machines.h100(8))
+    makers = pipeline.makers
+    sent = [[n for n in piece.reads if n in makers and makers[n].stage != piece.stage] for piece in pipeline.pieces]
+    assert max(map(len, sent)) == 1
 
 
 def test_a_stage_without_work_is_refused_with_the_op_that_leaves_it_empty() -> None:
