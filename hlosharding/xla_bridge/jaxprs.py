@@ -26,7 +26,7 @@ _HOLDING: Mapping[type, Callable[[Any], str]] = {kind: kind.__repr__ for kind in
 _NOT_LOWERED = {
     "custom_jvp_call": frozenset({"jvp_jaxpr_fun"}),
     "custom_vjp_call": frozenset({"fwd_jaxpr_thunk", "bwd", "out_trees"}),
-    "checkpoint": frozenset({"policy"}),
+    "remat2": frozenset({"policy"}),
 }
 # Where JAX's caches lie and what it prints: no program depends on them.  (XLA's caches: see `compilation_key`.)
 _NO_SAY = ("jax_compilation_cache_", "jax_persistent_cache_", "jax_log", "jax_explain_cache_misses")
