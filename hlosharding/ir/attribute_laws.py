@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from hlosharding.ir.attributes import DotDims
 from hlosharding.ir.graph import Computation, Instruction
-from hlosharding.ir.opcode import ALL_OPCODES, NUM_OPERANDS
+from hlosharding.ir.group_mode import group_mode
+from hlosharding.ir.opcode import ALL_OPCODES, COLLECTIVES, NUM_OPERANDS
 from hlosharding.ir.shape import Shape
 
 Law = Callable[[Instruction], str | None]
@@ -35,6 +36,8 @@ def fault_of_attributes(inst: Instruction) -> str | None:
             return f"operand %{other.name} is no array"
     law = LAWS.get(inst.opcode)
     try:
+        if inst.opcode in _WITH_IDS and (fault := _ids(inst)) is not None:
+            return fault
         return None if law is None else law(inst)
     except (IndexError, ValueError):
         return "its attributes do not fit its operands"
@@ -46,6 +49,28 @@ _OF_ARRAYS = ALL_OPCODES - frozenset(
     " domain fusion get-tuple-element infeed opt-barrier outfeed recv recv-done send send-done tuple while".split()
 )
 """Ops that take no tuples and no tokens."""
+_WITH_IDS = COLLECTIVES | {f"{kind}-start" for kind in COLLECTIVES}
+
+
+def _ids(inst: Instruction) -> str | None:
+    """Do its ids name each replica, partition or device once, and none that the module says is not there?
+
+    As XLA's verifier; where a module is for one, nobody looks at the others.
+    """
+    columns = {
+        "its replica groups": [number for group in inst.replica_groups for number in group],
+        "its sources": [source for source, _ in inst.source_target_pairs],
+        "its targets": [target for _, target in inst.source_target_pairs],
+    }
+    replicas, partitions = inst.module.num_replicas, inst.module.num_partitions
+    mode = group_mode(inst)
+    limit = {"cross-partition": partitions, "flattened-id": replicas * partitions}.get(mode, replicas)
+    for what, ids in columns.items():
+        if len(set(ids)) < len(ids):
+            return f"{what} name one twice: {ids}"
+        if min(ids, default=0) < 0 or max(ids, default=0) >= limit > 1:
+            return f"{what} name what is not there: {ids}"
+    return None
 
 
 def first_fault(*faults: str | None) -> str | None:

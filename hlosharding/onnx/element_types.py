@@ -56,12 +56,26 @@ def dtype_of(element_type: int) -> np.dtype[Any]:
     return np.dtype(_TYPES[name])
 
 
+def precision_of(element_type: int) -> np.dtype[Any]:
+    """The dtype of a `TensorProto.DataType` to compute in.  Raises LoadError for what is no float of 16 bits or more.
+
+    >>> precision_of(7)
+    Traceback (most recent call last):
+    ...
+    hlosharding.errors.LoadError: is to be computed in int64, which is no float of 16 bits or more
+    """
+    dtype = dtype_of(element_type)
+    if not is_float(dtype) or dtype.itemsize == 1:
+        raise LoadError(f"is to be computed in {dtype}, which is no float of 16 bits or more")
+    return dtype
+
+
 _NAMES = {np.dtype(dtype): name for name, dtype in _TYPES.items()}
 
 
 def check_dtype(dtype: np.dtype[Any]) -> None:
-    """Raises LoadError for a number that HLO has no type of, as ONNX's evaluator may make one (six bits wide)."""
-    if dtype.kind == "V" and dtype not in _NAMES:
+    """Raises LoadError for what HLO has no type of."""
+    if dtype not in _NAMES:
         raise _no_form(str(dtype))
 
 

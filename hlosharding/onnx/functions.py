@@ -52,6 +52,7 @@ def with_functions_inlined(model: Any) -> Any:
                 where=label_of(node),
                 remedy="annotate the nodes of the function, or inline it: onnx.inliner",
             )
+    _state_defaults(model, own)
     _charge_growth(model, own)
     from onnx import inliner
 
@@ -63,6 +64,16 @@ def with_functions_inlined(model: Any) -> Any:
 
 def _called(node: Any) -> _Key:
     return _Key(domain_of(node), node.op_type, node.overload)
+
+
+def _state_defaults(model: Any, own: Mapping[_Key, Any]) -> None:
+    """Each call gives the attributes for which its function has values: onnx's inliner does not know these."""
+    for node in all_nodes(model):
+        if (function := own.get(_called(node))) is not None:
+            given = {attribute.name for attribute in node.attribute}
+            missing = [default for default in function.attribute_proto if default.name not in given]
+            charge_bytes(sum(default.ByteSize() for default in missing))
+            node.attribute.extend(missing)
 
 
 def _charge_growth(model: Any, own: Mapping[_Key, Any]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.errors import LoadError
+from hlosharding.onnx.arrays import array_of
 from hlosharding.onnx.budget import charge_array
 from hlosharding.onnx.element_types import dtype_of, is_float, is_low_precision
 from hlosharding.onnx.node_errors import errors_at
@@ -148,31 +149,6 @@ class Decoder:
             case _:
                 kind = AttributeProto.AttributeType.Name(attribute.type)
                 raise LoadError(f"is of type {kind}, which is not handled", where=where)
-
-
-def array_of(tensor: Any) -> np.ndarray:
-    """A TensorProto or SparseTensorProto as an array.  Raises LoadError where its data does not fit its shape."""
-    from onnx import numpy_helper
-
-    try:
-        if hasattr(tensor, "indices"):
-            return _dense(tensor)
-        dtype_of(tensor.data_type)
-        return numpy_helper.to_array(tensor)
-    except LoadError:
-        raise
-    except (ValueError, TypeError, IndexError) as error:
-        raise LoadError(f"tensor {getattr(tensor, 'name', '')!r} cannot be read: {error}") from error
-
-
-def _dense(tensor: Any) -> np.ndarray:
-    from onnx import numpy_helper
-
-    values, indices = numpy_helper.to_array(tensor.values), numpy_helper.to_array(tensor.indices)
-    charge_array(tensor.dims, values.dtype.itemsize)
-    out = np.zeros(tuple(tensor.dims), values.dtype)
-    out[np.unravel_index(indices, out.shape) if indices.ndim == 1 else tuple(indices.T)] = values
-    return out
 
 
 _VALUES = ("value", "sparse_value", "value_float", "value_floats", "value_int", "value_ints")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.errors import LoadError
-from hlosharding.onnx.graph import array_of
+from hlosharding.onnx.arrays import array_of
 from hlosharding.onnx.protos import all_nodes, label_of, nodes_of
 
 

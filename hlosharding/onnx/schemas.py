@@ -5,6 +5,7 @@ Floor: onnx.  Whatever reads nodes afterwards, the converter of opsets among the
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,9 @@ from hlosharding.onnx.protos import all_nodes, domain_of, place_of
 OPSET = 28
 """Of the ONNX domain: every model is converted to it, and each operator is written for it alone."""
 
+_TERM = rb"[A-Za-z ]*(?:\.\.\.[A-Za-z ]*)?"
+_EQUATION = re.compile(_TERM + rb"(?:," + _TERM + rb")*(?:->" + _TERM + rb")?")
+"""Of an Einsum; with any other letter onnx's inference does not come to an end."""
 _NEWEST = 1000
 """No domain has a newer version; onnx takes no number of 64 bits."""
 
@@ -73,6 +77,8 @@ def _complaint(node: Any, schema: Any) -> str | None:
     """What is wrong with a node."""
     if node.op_type == "RegexFullMatch":  # onnx's inference ends the process where its input has no type
         return "RegexFullMatch works on strings, which HLO does not have"
+    if node.op_type == "Einsum" and not all(_EQUATION.fullmatch(a.s) for a in node.attribute):
+        return "its equation is none of letters, commas and an arrow"
     if not schema.min_input <= len(node.input) <= schema.max_input:
         return f"{len(node.input)} inputs, where {_range(schema.min_input, schema.max_input)} are wanted"
     if not schema.min_output <= len(node.output) <= schema.max_output:

@@ -13,8 +13,8 @@ from typing import Any
 
 from hlosharding import wire, xla_process
 from hlosharding.errors import LoadError
-from hlosharding.xla_bridge.dead_reduces import may_reduce_several, without_dead_reduces
-from hlosharding.xla_bridge.private import FATAL, first_import, hlo, jaxlib
+from hlosharding.xla_bridge.fatal_ops import may_reduce_several, without_fatal_ops
+from hlosharding.xla_bridge.private import FATAL, bytecode_of, first_import, hlo, jaxlib
 from hlosharding.xla_bridge.shardy_ops import (
     may_have_reshards,
     run_passes,
@@ -152,15 +152,15 @@ def _stablehlo_to_hlo(module: bytes, _: frozenset[str]) -> bytes:
         module = _rewritten(module, with_constraints_only)
     if may_reduce_several(module, is_text=not module.startswith(_BYTECODE)):
         parsed = _parsed(module)
-        living = without_dead_reduces(parsed)
-        module = module if living is parsed else _bytecode(living)
+        living = without_fatal_ops(parsed)
+        module = module if living is parsed else bytecode_of(living)
     # jaxlib reads portable artifacts, too, where all their ops are today's.
     try:
         return _computation(module)
     except FATAL:
         if not module.startswith(_BYTECODE):
             raise
-        return _computation(_parsed(module).operation.get_asm(binary=True))
+        return _computation(bytecode_of(_parsed(module)))
 
 
 def _computation(module: bytes) -> bytes:
@@ -179,12 +179,7 @@ def _rewritten(module: bytes, change: Callable[[Any], None]) -> bytes:
     parsed = _parsed(module)
     with parsed.context:
         change(parsed)
-    return _bytecode(parsed)
-
-
-def _bytecode(module: Any) -> bytes:
-    with module.context:
-        return module.operation.get_asm(binary=True)
+    return bytecode_of(parsed)
 
 
 def _parsed(module: bytes) -> Any:
@@ -218,15 +213,13 @@ def lowered_to_hlo_proto(lowered: Any) -> bytes:
     """Serialized HloModuleProto of a `jax.stages.Lowered`, before any compiler pass."""
     try:
         module = lowered.compiler_ir("stablehlo")
-        living = module if module is None else without_dead_reduces(module)
-        if living is not module:
-            return _computation(_bytecode(living))
-        computation = lowered.compiler_ir("hlo")
+        if module is not None:
+            return _computation(bytecode_of(without_fatal_ops(module)))
+    except LoadError:
+        raise
     except FATAL as error:
         raise LoadError(f"this lowered function has no HLO: {str(error)[:2000]}") from error
-    if computation is None:
-        raise LoadError("this lowered function has no HLO", remedy="lower it with jax.jit(f).lower(...)")
-    return computation.as_serialized_hlo_module_proto()
+    raise LoadError("this lowered function has no HLO", remedy="lower it with jax.jit(f).lower(...)")
 
 
 def compiled_to_hlo_proto(compiled: Any) -> tuple[bytes, str]:

@@ -10,12 +10,12 @@ import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from enum import Enum
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
 
-from hlosharding.once import once
 from hlosharding.xla_bridge.private import first_import
 from hlosharding.xla_bridge.tracing import OWN_PRIMITIVES
 
@@ -26,7 +26,7 @@ _HOLDING: Mapping[type, Callable[[Any], str]] = {kind: kind.__repr__ for kind in
 _NOT_LOWERED = {
     "custom_jvp_call": frozenset({"jvp_jaxpr_fun"}),
     "custom_vjp_call": frozenset({"fwd_jaxpr_thunk", "bwd", "out_trees"}),
-    "checkpoint": frozenset({"policy"}),
+    "remat2": frozenset({"policy"}),
 }
 # Where JAX's caches lie and what it prints: no program depends on them.  (XLA's caches: see `compilation_key`.)
 _NO_SAY = ("jax_compilation_cache_", "jax_persistent_cache_", "jax_log", "jax_explain_cache_misses")
@@ -195,14 +195,16 @@ def _primitive(_: _Speller, primitive: Any) -> str:
     """
     if primitive.name == "ffi_call":
         raise _NoChecksumError
-    if id(primitive) not in _known_primitives() and not any(primitive is own for own in OWN_PRIMITIVES):
+    known = _known_primitives(len(sys.modules))
+    if id(primitive) not in known and not any(primitive is own for own in OWN_PRIMITIVES):
         raise _NoChecksumError
     return primitive.name
 
 
-@once
-def _known_primitives() -> frozenset[int]:
-    kind = first_import("jax.extend.core").Primitive
+@lru_cache(maxsize=1)
+def _known_primitives(_modules: int) -> frozenset[int]:
+    """Of so many modules as there are now: JAX imports some at first use."""
+    kind = first_import("jax._src.core").Primitive
     modules = [module for name, module in list(sys.modules.items()) if name.split(".")[0] == "jax"]
     return frozenset(id(v) for module in modules for v in list(vars(module).values()) if isinstance(v, kind))
 

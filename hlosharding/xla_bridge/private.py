@@ -6,6 +6,7 @@ Floor: ground.
 from __future__ import annotations
 
 import importlib
+from io import BytesIO
 from typing import Any
 
 from hlosharding.errors import LoadError
@@ -37,3 +38,10 @@ def jaxlib() -> Any:
 def xla_client() -> Any:
     """Clients and compile options."""
     return first_import("jax._src.lib.xla_client", "jaxlib.xla_client")
+
+
+def bytecode_of(module: Any) -> bytes:
+    """An MLIR module with its places, which its text leaves out."""
+    written = BytesIO()
+    module.operation.write_bytecode(file=written)
+    return written.getvalue()

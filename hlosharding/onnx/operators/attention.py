@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from hlosharding.errors import LoadError
-from hlosharding.onnx.element_types import dtype_of
+from hlosharding.onnx.element_types import precision_of
 from hlosharding.onnx.operators.table import operator
 
 
@@ -116,7 +116,7 @@ def _attention(
         query, key.shape[2], mask, offset, bool(is_causal), (left_window_size, right_window_size), filled
     ).astype(query.dtype)  # fmt: skip
     biased = capped + bias
-    precise = biased if softmax_precision is None else biased.astype(dtype_of(softmax_precision))
+    precise = biased if softmax_precision is None else biased.astype(precision_of(softmax_precision))
     weights = _softmax(precise, bias)
     shown = (products, capped, biased, weights)[qk_matmul_output_mode].astype(query.dtype)
     out = _mixed(weights.astype(query.dtype), value)
@@ -130,7 +130,7 @@ def _flex_attention(
     score_mod: Callable[..., Any] | None = None, prob_mod: Callable[..., Any] | None = None,
 ) -> Any:  # fmt: skip
     usual = jnp.float64 if query.dtype == jnp.float64 else jnp.float32
-    precision = usual if softmax_precision is None else dtype_of(softmax_precision)
+    precision = usual if softmax_precision is None else precision_of(softmax_precision)
     factor = scale if scale is not None else 1 / math.sqrt(query.shape[3])
     scores = _scores(query.astype(precision), key.astype(precision)) * jnp.array(factor, precision)
     if score_mod is not None:

@@ -14,6 +14,7 @@ from jax import lax
 
 from hlosharding.onnx.element_types import dtype_of, is_float
 
+_SCALE = np.dtype(ml_dtypes.float8_e8m0fnu)
 _SATURATING = frozenset(
     np.dtype(t)
     for t in (
@@ -34,10 +35,12 @@ def cast_to(x: Any, to: int, *, saturate: bool = True, round_mode: str = "up") -
 def converted_to_dtype(x: Any, dtype: Any, *, saturate: bool = True, round_mode: str = "up") -> Any:
     """`x` in another type."""
     x = jnp.asarray(x)
+    if _SCALE in (x.dtype, dtype):  # which has neither zero nor a sign
+        x = x.astype(jnp.float32)
+    if dtype == _SCALE:
+        return _power_of_two(x, saturate, round_mode)
     if not is_float(x.dtype):
         return x.astype(dtype)
-    if dtype == ml_dtypes.float8_e8m0fnu:
-        return _power_of_two(x, saturate, round_mode)
     if dtype in _SATURATING and saturate and x.dtype not in _SATURATING:
         return _saturated(x, dtype).astype(dtype)
     if dtype in _WRAPPING:
@@ -52,7 +55,7 @@ def _saturated(x: Any, dtype: Any) -> Any:
 
 def _power_of_two(x: Any, saturate: bool, round_mode: str) -> Any:
     """An exponent alone, for scales of blocks: numbers between two powers go as `round_mode` says."""
-    bits = lax.bitcast_convert_type(x.astype(jnp.float32), jnp.uint32)
+    bits = lax.bitcast_convert_type(x, jnp.uint32)
     exponent, fraction = (bits >> 23) & 0xFF, bits & 0x7FFFFF
     half = 1 << 22
     goes_up = {

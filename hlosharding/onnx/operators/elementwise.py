@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from hlosharding.errors import LoadError
 from hlosharding.onnx.element_types import dtype_of, is_float
 from hlosharding.onnx.operators.casting import cast_to, converted_to_dtype
 from hlosharding.onnx.operators.table import operator
@@ -126,6 +127,9 @@ def _cast_like(x: Any, like: Any, *, saturate: int = 1, round_mode: str = "up") 
 @operator("BitCast", 26)
 def _bit_cast(x: Any, *, to: int) -> Any:
     x, dtype = jnp.asarray(x), dtype_of(to)
+    bits, wanted = map(jax.dtypes.itemsize_bits, (x.dtype, dtype))
+    if bits != wanted:
+        raise LoadError(f"{x.dtype} has {bits} bits, and {dtype} {wanted}")
     if dtype == np.bool_:
         return x != 0
     return lax.bitcast_convert_type(x.astype(jnp.uint8) if x.dtype == np.bool_ else x, dtype)

@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from hlosharding.onnx.element_types import dtype_of
+from hlosharding.onnx.element_types import precision_of
 from hlosharding.onnx.operators.convolution import along_channels
 from hlosharding.onnx.operators.table import operator
 
@@ -49,7 +49,7 @@ def _instance_normalization(x: Any, scale: Any, bias: Any, *, epsilon: float = 1
 def _group_normalization(
     x: Any, scale: Any, bias: Any, *, epsilon: float = 1e-5, num_groups: int, stash_type: int = 1
 ) -> Any:
-    wide = jnp.reshape(x, (x.shape[0], num_groups, -1)).astype(dtype_of(stash_type))
+    wide = jnp.reshape(x, (x.shape[0], num_groups, -1)).astype(precision_of(stash_type))
     normal = _standardised(wide, (-1,), epsilon).reshape(x.shape)
     return (normal.astype(x.dtype) * along_channels(scale, x.ndim) + along_channels(bias, x.ndim)).astype(x.dtype)
 
@@ -64,7 +64,7 @@ def _layer_normalization(
     x: Any, scale: Any, bias: Any = None, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Any:
     axes = tuple(range(axis % x.ndim, x.ndim))
-    wide = x.astype(dtype_of(stash_type))
+    wide = x.astype(precision_of(stash_type))
     mean = jnp.mean(wide, axes, keepdims=True)
     centred = wide - mean
     inverse = lax.rsqrt(jnp.mean(centred * centred, axes, keepdims=True) + epsilon)
@@ -80,7 +80,7 @@ def _rms_normalization(x: Any, scale: Any, *, axis: int = -1, epsilon: float = 1
 def rms_normalized(x: Any, scale: Any, axis: int, epsilon: float, stash_type: int) -> tuple[Any, Any]:
     """The normalized array, and by what it was multiplied."""
     axes = tuple(range(axis % x.ndim, x.ndim))
-    wide = x.astype(dtype_of(stash_type))
+    wide = x.astype(precision_of(stash_type))
     inverse = lax.rsqrt(jnp.mean(wide * wide, axes, keepdims=True) + epsilon)
     return ((wide * inverse).astype(x.dtype) * scale).astype(scale.dtype), inverse
 

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from hlosharding.errors import LoadError
-from hlosharding.onnx.element_types import dtype_of, is_float
+from hlosharding.onnx.element_types import dtype_of, is_float, precision_of
 from hlosharding.onnx.operators.casting import converted_to_dtype
 from hlosharding.onnx.operators.table import MICROSOFT, operator
 
@@ -89,7 +89,9 @@ def _quantize_linear(
     dtype = zero_point.dtype if zero_point is not None else dtype_of(output_dtype) if output_dtype else np.uint8
     if output_dtype and dtype_of(output_dtype) != dtype:
         raise LoadError(f"output_dtype is {dtype_of(output_dtype)}, and the zero point is {dtype}")
-    in_precision = dtype_of(precision) if precision else _divided_in(x.dtype, scale.dtype)
+    if np.dtype(dtype).itemsize > 2 or dtype == np.bool_:
+        raise LoadError(f"output_dtype is {dtype}, and numbers are quantised to 16 bits at most")
+    in_precision = precision_of(precision) if precision else _divided_in(x.dtype, scale.dtype)
     ratio = x.astype(in_precision) / along(scale, x, axis, block_size).astype(in_precision)
     zero = None if zero_point is None else along(zero_point, x, axis, block_size)
     return quantize(ratio, zero, dtype, saturate=bool(saturate))

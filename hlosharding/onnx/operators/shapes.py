@@ -13,7 +13,8 @@ import numpy as np
 
 from hlosharding.errors import LoadError
 from hlosharding.onnx.budget import charge_array
-from hlosharding.onnx.element_types import dtype_of, is_float
+from hlosharding.onnx.element_types import dtype_of, is_float, precision_of
+from hlosharding.onnx.operators.casting import converted_to_dtype
 from hlosharding.onnx.operators.table import operator
 
 
@@ -130,14 +131,14 @@ def _constant_of_shape(shape: Any, *, value: Any = None) -> Any:
 @operator("Range", 27, static="start limit delta")
 def _range(start: Any, limit: Any, delta: Any, *, stash_type: int = 1) -> Any:
     start, limit, delta = (each.reshape(()) for each in (start, limit, delta))
-    wide = dtype_of(stash_type) if is_float(start.dtype) and start.dtype.itemsize == 2 else start.dtype
+    wide = precision_of(stash_type) if is_float(start.dtype) and start.dtype.itemsize == 2 else start.dtype
     count = max(0, math.ceil((limit.item() - start.item()) / delta.item()))
     return (jnp.arange(count).astype(wide) * delta.astype(wide) + start.astype(wide)).astype(start.dtype)
 
 
 @operator("EyeLike", 22)
 def _eye_like(x: Any, *, dtype: int | None = None, k: int = 0) -> Any:
-    return jnp.eye(*x.shape, k=k, dtype=x.dtype if dtype is None else dtype_of(dtype))
+    return converted_to_dtype(jnp.eye(*x.shape, k=k), x.dtype if dtype is None else dtype_of(dtype))
 
 
 @operator("Trilu", 14, static="k")

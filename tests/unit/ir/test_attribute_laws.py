@@ -126,3 +126,23 @@ def test_a_callee_that_does_not_fit_its_call(op: str, words: str) -> None:
     with pytest.raises(ModuleError) as caught:
         verify(from_hlo_text(f"{CALLEES}  ROOT op = {op}\n}}\n"))
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("op", "words"),
+    [
+        ("all-reduce(x), replica_groups={{0,1},{1,2}}, to_apply=add", "name one twice"),
+        ("all-reduce(x), replica_groups={{0,-1}}, to_apply=add", "name what is not there"),
+        ("all-reduce(x), replica_groups={{0,4}}, channel_id=1, use_global_device_ids=true, to_apply=add", "not there"),
+        ("all-to-all(x), replica_groups={{0,1,1,2}}, dimensions={0}", "name one twice"),
+        ("collective-permute(x), source_target_pairs={{0,1},{0,2}}", "its sources name one twice"),
+        ("collective-permute(x), source_target_pairs={{0,1},{2,1}}, channel_id=1", "its targets name one twice"),
+        ("collective-permute(x), source_target_pairs={{0,4}}, channel_id=1", "its targets name what is not there: [4]"),
+        ("collective-permute(x), source_target_pairs={{0,-1}}", "its targets name what is not there"),
+    ],
+)
+def test_ids_that_nobody_can_have(op: str, words: str) -> None:
+    head = "HloModule m, num_partitions=4\nadd { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }\n"
+    with pytest.raises(ModuleError) as caught:
+        verify(from_hlo_text(f"{head}ENTRY e {{\n  x = f32[4] parameter(0)\n  ROOT op = f32[4] {op}\n}}\n"))
+    assert words in str(caught.value)

@@ -36,6 +36,12 @@ def with_short_bytes(proto: Any) -> Any:
 
 
 MALFORMED = {
+    **{
+        f"an equation over which onnx does not come to an end, {equation}": (
+            of_nodes(node("Einsum", ["x", "x"], ["y"], equation=equation)), "its equation is none",
+        )
+        for equation in ("-\xc4", "ab,bc-", "a>b,bc", "ab.,bc", "....ij,jk", "ab,b-c->ac", "ab,1c->ac")
+    },
     "a shape of real numbers": (of_nodes(FILL, s=np.array([np.nan], np.float32)), "in a shape of float32"),
     "a fill of two values": (
         of_nodes(node("ConstantOfShape", ["s"], ["y"], value=numpy_helper.from_array(np.ones(2))), s=np.array([3])),

@@ -159,3 +159,11 @@ def test_another_process_finds_the_same() -> None:
         for more in ("True", "False")
     }
     assert len(found) == 1
+
+
+def test_what_only_differentiation_reads_does_not_count() -> None:
+    """Policies of rematerialisation are functions, or objects: no program depends on them once traced."""
+    keep, none = jax.checkpoint_policies.dots_saveable, lambda *_, **__: False
+    found = {checksum(jax.checkpoint(jnp.sin, policy=policy)) for policy in (keep, none)}
+    assert None not in found
+    assert len(found) == 1

@@ -1,4 +1,5 @@
-"""A reduce of several operands in dead code, whose reducer calls a function, would end the process that exports it."""
+"""What would end the process that exports it: constants of six bits, and a reduce of several operands in dead code,
+whose reducer calls a function."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import pytest
 
 import hlosharding as hs
@@ -49,3 +51,16 @@ def test_living_reduces_are_as_they_were() -> None:
     protos = xla_bridge.lowered_to_hlo_proto(lowered), lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
     ours, theirs = (xla_bridge.hlo_proto_to_text(proto, metadata=False) for proto in protos)
     assert ours == theirs
+
+
+def test_what_lives_beside_dead_reduces_keeps_its_names_and_lines() -> None:
+    module = hs.load(jax.jit(nobody_uses, keep_unused=True).lower(X))
+    [add] = [i for i in module.instructions if i.opcode == "add"]
+    assert add.op_name.endswith("/add")
+    assert "test_fatal_ops.py" in str(add.frames)
+
+
+@pytest.mark.parametrize("kind", [ml_dtypes.float6_e2m3fn, ml_dtypes.float6_e3m2fn])
+def test_constants_of_six_bits_are_refused(kind: Any) -> None:
+    with pytest.raises(hs.LoadError, match=r"constant of type f6E.*no form in HLO"):
+        hs.load(jax.jit(lambda: jnp.full(2, 1, kind)).lower())
