@@ -196,8 +196,7 @@ def _spelled(options: PartitionOptions) -> list[Any]:
 @lru_cache(maxsize=1)
 def versions() -> tuple[str, ...]:
     """Of whoever has a say: ours by every source file, for a working copy changes without a new number."""
-    import jax
-    from jaxlib.version import __version__ as jaxlib_version
+    import jax.lib
 
     package = str(Path(__file__).parent.parent)
     sources = sha256()
@@ -207,7 +206,7 @@ def versions() -> tuple[str, ...]:
             with open(f"{folder}/{file}", "rb", buffering=0) as source:  # half of what pathlib takes
                 text = source.readall()
             sources.update(f"{folder.removeprefix(package)} {file} {len(text)}\n".encode() + text)
-    return sources.hexdigest(), jax.__version__, jaxlib_version
+    return sources.hexdigest(), jax.__version__, jax.lib.__version__  # pyright: ignore[reportPrivateImportUsage]
 
 
 def _packed(key: str, program: LocalProgram, executable: KeptExecutable | None) -> bytes:

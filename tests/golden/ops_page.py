@@ -72,7 +72,7 @@ def when(opcode: str) -> str:
 def strategy(opcode: str) -> str:
     """Its own, by its factors, or whole."""
     if opcode in STRATEGIES:
-        return link(STRATEGIES[opcode])
+        return link(STRATEGIES[opcode].lower)
     return "whole" if isinstance(catalog[opcode], DataFlow | Opaque) else "by its factors"
 
 
