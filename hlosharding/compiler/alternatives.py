@@ -26,7 +26,6 @@ from hlosharding.partitioner import (
     has_manual_groups,
     improved_table,
     in_plain_forms,
-    partition_folded,
     partition_module,
     sharding_tables,
 )
@@ -158,8 +157,6 @@ class _Choice:
         """One walk.  What was decided of equal ops holds for it; how loops carry their values depends on the table."""
         mine = replace(decisions, loop_forms={})
         count, dump = self.num_partitions, self.options.dump_passes
-        if self.part is not None:
-            local = partition_folded(self.part, table, mine, num_partitions=count, dump=dump)
-        else:
-            local = partition_module(self.module, table, mine, num_partitions=count, dump=dump)
+        whole, its_table = (self.module, table) if self.part is None else (self.part.source, self.part.table(table))
+        local = partition_module(whole, its_table, mine, num_partitions=count, dump=dump)
         return Alternative(local, table, mine)

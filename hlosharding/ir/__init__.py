@@ -12,7 +12,7 @@ from hlosharding.ir.attributes import (
     WindowDim,
     is_at,
 )
-from hlosharding.ir.builder import Builder, ComputationBuilder, Recipe, recipe_of
+from hlosharding.ir.builder import Builder, ComputationBuilder
 from hlosharding.ir.callees import Callees, same_op
 from hlosharding.ir.control_flow import arguments, branches, callers, while_parts
 from hlosharding.ir.edit import Edit
@@ -105,7 +105,6 @@ __all__ = [
     "PaddingDim",
     "Pass",
     "Property",
-    "Recipe",
     "ResizableModule",
     "Runs",
     "Sameness",
@@ -140,7 +139,6 @@ __all__ = [
     "named_memory",
     "neutral_element",
     "processor_of",
-    "recipe_of",
     "reduce_arrays",
     "reducer_kind",
     "register_library",

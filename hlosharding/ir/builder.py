@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -110,21 +110,6 @@ def write_attributes(proto: Any, attributes: dict[str, Any]) -> None:
             setattr(proto, name, value)
 
 
-class Recipe(NamedTuple):
-    """What the proto of an instruction that a builder made is written from."""
-
-    like: Any | None
-    """A proto whose fields it has."""
-    metadata_of: Any | None
-    """A proto whose metadata it has."""
-    attributes: dict[str, Any]
-
-
-def recipe_of(made: Instruction) -> Recipe | None:
-    """What an instruction is written from; None where it shares the proto of another one."""
-    return Recipe(*made.write.args) if isinstance(made, BuiltInstruction) else None
-
-
 class ComputationBuilder:
     """Adds instructions to one computation; `root` or the last instruction becomes its result."""
 
@@ -207,44 +192,6 @@ class ComputationBuilder:
             instruction.called = tuple(called)
         computation.instructions.append(instruction)
         return instruction
-
-    def add_copy(
-        self, made: Instruction, operands: tuple[Instruction, ...], name: str, source: Instruction | Recipe
-    ) -> Instruction:
-        """Append a copy of an instruction of ours on other operands, for the passes that copy thousands.
-
-        `source`: whose proto it shares; or what its proto is written from, where that of the copied one is.
-        """
-        fresh = self._fresh_name(name)
-        if isinstance(source, Recipe):
-            write = partial(written_proto, *source)
-            copy = BuiltInstruction(fresh, made.opcode, made.shape, operands, write, self.computation)
-            copy.know(source.attributes)
-        else:
-            copy = Instruction(fresh, made.opcode, made.shape, operands, source.proto, self.computation)
-            copy.share_decoded(made)
-        if made.called:
-            copy.called = made.called
-        self.computation.instructions.append(copy)
-        return copy
-
-    def take_out(self) -> list[Instruction]:
-        """All instructions, to be put back one by one: until then none has a user."""
-        taken, self.computation.instructions = self.computation.instructions, []
-        for instruction in taken:
-            instruction.users = []
-        return taken
-
-    def put_back(self, taken: Instruction, operands: tuple[Instruction, ...], recipe: Recipe | None = None) -> None:
-        """Append an instruction that was taken out, on these operands, written by another recipe if one is given."""
-        taken.operands = operands
-        if recipe is not None and isinstance(taken, BuiltInstruction):
-            taken.rewritten(partial(written_proto, *recipe))
-            taken.know(recipe.attributes)
-        for operand in operands:
-            if not operand.users or operand.users[-1] is not taken:
-                operand.users.append(taken)
-        self.computation.instructions.append(taken)
 
     def parameter(
         self, number: int, shape: Shape, *, name: str | None = None, like: Instruction | None = None

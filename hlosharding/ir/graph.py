@@ -159,11 +159,6 @@ class BuiltInstruction(Instruction):
         """The HloInstructionProto."""
         return self.write()
 
-    def rewritten(self, write: partial[Any]) -> None:
-        """Let its proto be another one."""
-        self.write = write
-        self.forget()
-
 
 def _acts(inst: Instruction) -> bool:
     """Has the op itself a side effect?"""

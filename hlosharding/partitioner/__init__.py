@@ -8,7 +8,7 @@ from hlosharding.partitioner.iteration_space import lift, project
 from hlosharding.partitioner.options import OVERLAPS, PartitionOptions
 from hlosharding.partitioner.overrides import ShardingOverride, ShardingTable, has_manual_groups, sharding_tables
 from hlosharding.partitioner.partial_sums import linear_operands
-from hlosharding.partitioner.partition import LocalProgram, check_devices, partition_folded, partition_module
+from hlosharding.partitioner.partition import LocalProgram, check_devices, partition_module
 from hlosharding.partitioner.plain_forms import in_plain_forms
 from hlosharding.partitioner.prices import Cost, Prices
 from hlosharding.partitioner.repeated_layers import Folded, LayersDiffer, folded
@@ -35,7 +35,6 @@ __all__ = [
     "in_plain_forms",
     "lift",
     "linear_operands",
-    "partition_folded",
     "partition_module",
     "project",
     "sharding_tables",

@@ -20,7 +20,6 @@ from hlosharding.partitioner.overrides import ShardingOverride, ShardingTable, s
 from hlosharding.partitioner.passes import per_device_passes
 from hlosharding.partitioner.region_values import pack, value_of
 from hlosharding.partitioner.regions import left_undone
-from hlosharding.partitioner.repeated_layers import Folded, Written, unfold
 from hlosharding.partitioner.resharding import reshard_leaves
 from hlosharding.partitioner.strategies import lower
 from hlosharding.partitioner.value import Value
@@ -54,53 +53,42 @@ def partition_module(
     Walks that share `decisions` decide equal ops once.  `dump`: a folder for the program after each pass.  The
     shardings are for that many devices (`check_devices`).
     """
-    written = _walk(module, module, table, decisions, num_partitions)
-    return _finished(module, table, decisions, written, dump, left_undone(module))
-
-
-@collector_waits
-def partition_folded(
-    folded: Folded, table: ShardingTable, decisions: Decisions, *, num_partitions: int, dump: Path | None = None
-) -> LocalProgram:
-    """As `partition_module`, of the whole program of a folded one; `table` is the folded one's.
-
-    Raises LayersDiffer where the layers that were left out were not alike.
-    """
-    whole = folded.table(table)
-    written = _walk(folded.module, folded.source, table, decisions, num_partitions)
-    unfold(folded, written)
-    # What is left undone of one layer is left undone of all.
-    undone = left_undone(folded.source) if left_undone(folded.module) else []
-    return _finished(folded.source, whole, decisions, written, dump, undone)
+    program = Program(Builder(module.name, num_partitions=num_partitions, like=module), num_partitions)
+    program.channel = max((i.channel_id for i in module.of_opcodes(*_CHANNELED)), default=0)
+    entry = program.builder.computation(module.entry.name)
+    context = Context(
+        shardings=dict(table.shardings), decisions=decisions, emitter=Emitter(program, entry), lower=lower
+    )
+    local = program.builder.finish(entry, _walk(context, module, table))
+    local.proto.input_output_alias.CopyFrom(module.proto.input_output_alias)
+    local.proto.buffer_donor.CopyFrom(module.proto.buffer_donor)
+    passes = per_device_passes(program, decisions.prices, has_manual_groups=decisions.has_manual_groups)
+    run_passes(local, passes, dump=dump)
+    overrides = sharding_overrides(module, dict(table.shardings), program.undecided, table.reasons)
+    return LocalProgram(local, [*program.warnings, *left_undone(module)], overrides, table, context.plans)
 
 
 _CHANNELED = COLLECTIVES | {"custom-call", "send", "recv", "send-done", "recv-done"}
 """What may have a channel already: that of a manual region stays."""
 
 
-def _walk(module: Module, whole: Module, table: ShardingTable, decisions: Decisions, num_partitions: int) -> Written:
-    """Every instruction of the entry in program order; callees when their callers come.  `module`: part of `whole`."""
-    program = Program(Builder(module.name, num_partitions=num_partitions, like=module), num_partitions)
-    program.channel = max((i.channel_id for i in whole.of_opcodes(*_CHANNELED)), default=0)
-    written = Written(program, program.builder.computation(module.entry.name))
-    context = Context(
-        shardings=dict(table.shardings), decisions=decisions, emitter=Emitter(program, written.entry), lower=lower
-    )
+def _walk(context: Context, module: Module, table: ShardingTable) -> dict[Instruction, HloSharding]:
+    """Every instruction of the entry in program order; callees when their callers come.
+
+    Gives the shardings of the local parameters and of the root.
+    """
+    boundary = dict[Instruction, HloSharding]()
     for parameter in module.entry.parameters:
         shardings = tuple(w if w is not None else REPLICATED for w in context.wanted_leaves(parameter))
         local, context.values[parameter] = enter_parameter(context, parameter, forms_of(shardings))
-        written.boundary[local] = _sharding_of(parameter, shardings)
-        written.note(parameter)
+        boundary[local] = _sharding_of(parameter, shardings)
     for inst in module.entry.instructions:
         if inst.opcode != "parameter":
             context.values[inst] = lower(context, inst)
-            if not inst.is_root:
-                written.note(inst)
         if inst.id in table.copies and isinstance(value := context.values[inst], Value):
             value.copy = table.copies[inst.id]
-    written.entry.root(_finish_root(context, module.entry.root, written.boundary))
-    written.plans = context.plans
-    return written
+    context.emitter.computation.root(_finish_root(context, module.entry.root, boundary))
+    return boundary
 
 
 def _finish_root(context: Context, root: Instruction, boundary: dict[Instruction, HloSharding]) -> Instruction:
@@ -112,25 +100,6 @@ def _finish_root(context: Context, root: Instruction, boundary: dict[Instruction
         local = context.emitter.op("copy", local.shape, (local,))
     boundary[local] = _sharding_of(root, tuple(targets))
     return local
-
-
-def _finished(
-    module: Module,
-    table: ShardingTable,
-    decisions: Decisions,
-    written: Written,
-    dump: Path | None,
-    undone: list[str],
-) -> LocalProgram:
-    """The program closed, after the passes."""
-    program = written.program
-    local = program.builder.finish(written.entry, written.boundary)
-    local.proto.input_output_alias.CopyFrom(module.proto.input_output_alias)
-    local.proto.buffer_donor.CopyFrom(module.proto.buffer_donor)
-    passes = per_device_passes(program, decisions.prices, has_manual_groups=decisions.has_manual_groups)
-    run_passes(local, passes, dump=dump)
-    overrides = sharding_overrides(module, dict(table.shardings), program.undecided, table.reasons)
-    return LocalProgram(local, [*program.warnings, *undone], overrides, table, written.plans)
 
 
 def _sharding_of(inst: Instruction, leaves: tuple[HloSharding, ...]) -> HloSharding:

@@ -1,7 +1,5 @@
-"""Repeated layers are decided once: a deep program is partitioned without its middle layers, and these are copied."""
+"""Repeated layers are decided once: what a deep program chooses it chooses without its middle layers."""
 
 from hlosharding.partitioner.repeated_layers.folding import Folded, LayersDiffer, folded
-from hlosharding.partitioner.repeated_layers.unfolding import unfold
-from hlosharding.partitioner.repeated_layers.written import Written
 
-__all__ = ["Folded", "LayersDiffer", "Written", "folded", "unfold"]
+__all__ = ["Folded", "LayersDiffer", "folded"]

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class LayersDiffer(Exception):
-    """Layers that looked alike were not decided or written alike."""
+    """Layers that looked alike were not decided alike."""
 
 
 @dataclass(frozen=True)
