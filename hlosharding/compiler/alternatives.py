@@ -61,12 +61,16 @@ class Alternative:
         calls = sum(one.executions for one in self.cost.collectives)
         return Figures(seconds, self.cost.comm_bytes, calls, self.cost.peak_memory_bytes)
 
+    @property
+    def is_held(self) -> bool:
+        """Has the machine so much memory?"""
+        return self.cost.peak_memory_bytes <= self.machine.memory_bytes
+
     def fits_beside(self, first: Alternative) -> bool:
         """Does it hold about as much as the first, does the machine hold it, and does it save bytes by no more work?"""
         is_lean = self.cost.peak_memory_bytes <= _MORE_MEMORY * first.cost.peak_memory_bytes
-        is_held = self.cost.peak_memory_bytes <= self.machine.memory_bytes
         is_work_priced = self.decisions.prices.objective == "time"
-        return is_lean and is_held and (is_work_priced or self.cost.flops <= MORE_WORK * first.cost.flops)
+        return is_lean and self.is_held and (is_work_priced or self.cost.flops <= MORE_WORK * first.cost.flops)
 
 
 def best_of(found: Sequence[Alternative]) -> Alternative:
@@ -117,30 +121,34 @@ class _Choice:
 
     def program(self) -> LocalProgram:
         """The best; where single products were found worth a loop, the one without such loops is tried, too."""
-        chosen = self._tried(self._decisions(self.options.overlap))
+        first, chosen = self._tried(self._decisions(self.options.overlap))
         if self.options.overlap == "auto" and any(chosen.decisions.faster_collective_matmuls.values()):
             chosen = best_of([chosen, self._built(chosen.table, self._decisions("off"))])
-        return chosen.local
+        return (chosen if self.part is None else self._with_all_layers(self.part, first, chosen)).local
 
-    def _tried(self, decisions: Decisions) -> Alternative:
-        """The best over all tables, then, with other shardings for values between its ops where those save something.
+    def _tried(self, decisions: Decisions) -> tuple[Alternative, Alternative]:
+        """The first, and the best over all tables, then, with other shardings for values between its ops where those
+        save something.
 
         Propagation's own comes first: no other is taken that is not better by the whole program.
         """
-        first, *others = sharding_tables(self.module, self.annotated, self.num_partitions, decisions.prices)
-        found = [self._built(first, decisions)]
+        own, *others = sharding_tables(self.module, self.annotated, self.num_partitions, decisions.prices)
+        first = self._built(own, decisions)
         if self.options.only_propagated:
-            return found[0]
-        for table in others:
-            with suppress(LayersDiffer):
-                found.append(self._built(table, decisions))
+            return first, first
+        found = [first, *[self._built(table, decisions) for table in others]]
         chosen = best_of(found)
         improved = improved_table(self.module, chosen.table, decisions)
-        if improved is chosen.table:
-            return chosen
-        with suppress(LayersDiffer):
-            found.append(self._built(improved, decisions))
-        return best_of(found)
+        if improved is not chosen.table:
+            chosen = best_of([*found, self._built(improved, decisions)])
+        return first, chosen
+
+    def _with_all_layers(self, part: Folded, first: Alternative, chosen: Alternative) -> Alternative:
+        """What was chosen for a part of the layers, written for all: these may hold more than the machine has."""
+        made = self._written(part.source, part.table(chosen.table), chosen.decisions)
+        if chosen is first or made.is_held:
+            return made
+        return best_of([self._written(part.source, part.table(first.table), first.decisions), made])
 
     def _decisions(self, overlap: str) -> Decisions:
         made = Decisions(
@@ -155,8 +163,10 @@ class _Choice:
 
     def _built(self, table: ShardingTable, decisions: Decisions) -> Alternative:
         """One walk.  What was decided of equal ops holds for it; how loops carry their values depends on the table."""
-        mine = replace(decisions, loop_forms={})
-        count, dump = self.num_partitions, self.options.dump_passes
-        whole, its_table = (self.module, table) if self.part is None else (self.part.source, self.part.table(table))
-        local = partition_module(whole, its_table, mine, num_partitions=count, dump=dump)
-        return Alternative(local, table, mine)
+        return self._written(self.module, table, replace(decisions, loop_forms={}))
+
+    def _written(self, module: Module, table: ShardingTable, decisions: Decisions) -> Alternative:
+        local = partition_module(
+            module, table, decisions, num_partitions=self.num_partitions, dump=self.options.dump_passes
+        )
+        return Alternative(local, table, decisions)

@@ -79,8 +79,8 @@ def _found(
     why: Mapping[int, str],
 ) -> Iterator[ShardingOverride]:
     changed = {i for i, sharding in module.shardings.items() if shardings.get(i) is not sharding}
-    for number in sorted(changed.union([i.id for i in undecided])):
-        inst = module.instructions[number]
+    listed = changed.union([i.id for i in undecided])
+    for inst in [i for i in module.instructions if i.id in listed]:
         propagated, chosen = module.shardings.get(inst.id), shardings.get(inst.id)
         reason = why.get(inst.id, READ_IN_PART)
         made = undecided.get(inst)

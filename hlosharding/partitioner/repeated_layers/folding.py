@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
-from hlosharding.ir import Instruction, Module, Shape, excerpt
+from hlosharding.ir import Instruction, Module, excerpt
 from hlosharding.partitioner.overrides import ShardingTable
 from hlosharding.partitioner.repeated_layers.places import OUTSIDE
 from hlosharding.partitioner.repeated_layers.repeats import Repeats, repeats_of
@@ -130,8 +130,7 @@ def folded(module: Module, annotated: frozenset[str]) -> Folded | None:
     if operands is None:
         return None
     kept = [n for n, o in enumerate(root.operands) if not repeats.dropped[o.id - module.entry.instructions[0].id]]
-    shape = Shape.tuple(tuple(root.shape.tuple_shapes[n] for n in kept))
-    small, new = excerpt(module, operands, _Users(module, repeats, operands), shape)
+    small, new = excerpt(module, operands, _Users(module, repeats, operands), kept)
     leaves = module.shardings[root.id].normalize_tuple(len(root.operands)).leaves
     given = module.shardings
     small.shardings = {i.id: given[i.id] for i in small.instructions if i.id in given}

@@ -34,7 +34,7 @@ def test_what_stays_is_as_it_was() -> None:
         return [user for user, used in operands.items() if inst in used]
 
     root_shape = Shape.tuple((Shape.parse("f32[4]"), Shape.parse("f32[]")))
-    part, new = excerpt(module, operands, users, root_shape)
+    part, new = excerpt(module, operands, users, [0, 1])
     assert [i.name for i in part.entry.instructions] == ["x", "zero", "z", "r", "t"]
     assert all(new[i].id == i.id and new[i].proto is i.proto for i in operands)
     assert new[of("z")].operands == (new[of("x")],)
