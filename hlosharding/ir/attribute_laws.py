@@ -58,18 +58,19 @@ def _ids(inst: Instruction) -> str | None:
     As XLA's verifier; where a module is for one, nobody looks at the others.
     """
     columns = {
-        "its replica groups": [number for group in inst.replica_groups for number in group],
-        "its sources": [source for source, _ in inst.source_target_pairs],
-        "its targets": [target for _, target in inst.source_target_pairs],
+        "in its replica groups": [number for group in inst.replica_groups for number in group],
+        "among its sources": [source for source, _ in inst.source_target_pairs],
+        "among its targets": [target for _, target in inst.source_target_pairs],
     }
     replicas, partitions = inst.module.num_replicas, inst.module.num_partitions
-    mode = group_mode(inst)
-    limit = {"cross-partition": partitions, "flattened-id": replicas * partitions}.get(mode, replicas)
-    for what, ids in columns.items():
-        if len(set(ids)) < len(ids):
-            return f"{what} name one twice: {ids}"
-        if min(ids, default=0) < 0 or max(ids, default=0) >= limit > 1:
-            return f"{what} name what is not there: {ids}"
+    limit = {"cross-partition": partitions, "flattened-id": replicas * partitions}.get(group_mode(inst), replicas)
+    for where, ids in columns.items():
+        twice = next((number for number in ids if ids.count(number) > 1), None) if len(set(ids)) < len(ids) else None
+        if twice is not None:
+            return f"it has device {twice} twice {where}"
+        alien = next((number for number in ids if number < 0 or number >= limit > 1), None)
+        if alien is not None:
+            return f"it has device {alien} {where}; the program is for {limit}"
     return None
 
 

@@ -35,12 +35,12 @@ def verify_partitioned(module: Module, partial_sums: PartialSums | None = None) 
     >>> text = '''HloModule m, num_partitions=4
     ... ENTRY e {
     ...   x = f32[2] parameter(0), sharding={devices=[4]<=[4]}
-    ...   ROOT y = f32[2] collective-permute(x), channel_id=1, source_target_pairs={{0,1},{2,1}}
+    ...   ROOT y = f32[4] all-gather(x), channel_id=1, dimensions={0}, replica_groups={{0,1}}, use_global_device_ids=true
     ... }'''
     >>> verify_partitioned(hs.load(text, format="hlo"))
     Traceback (most recent call last):
     ...
-    hlosharding.errors.ModuleError: collective-permute has device 1 twice among its targets; at %y = f32[2] ...
+    hlosharding.errors.ModuleError: all-gather leaves devices [2, 3] out of its replica groups; at %y = f32[4] ...
     """
     verify(module)
     collectives = module.of_opcodes(*COLLECTIVES, *[f"{opcode}-start" for opcode in COLLECTIVES])

@@ -15,7 +15,8 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
-from hlosharding.errors import ModuleError
+from hlosharding.errors import LoadError, ModuleError
+from hlosharding.frontends.hlo import from_hlo_text
 from hlosharding.ir import COLLECTIVES, Instruction, Module, Shape, rewrite
 from hlosharding.partitioner.passes import condition_sync as votes
 from hlosharding.spmd import PartialSums, verify_partitioned
@@ -113,11 +114,13 @@ def test_groups_that_overlap_or_leave_somebody_out(
      ("{0,1},{1,5}", "device 5 among its targets; the program is for 4")],
 )  # fmt: skip
 def test_permutes_that_are_none(pairs: str, words: str) -> None:
-    module = local_module(f"""
-        x = f32[2] parameter(0)
-        ROOT y = f32[2] collective-permute(x), channel_id=1, source_target_pairs={{{pairs}}}""")
+    permute = (
+        f"x = f32[2] parameter(0)  ROOT y = f32[2] collective-permute(x), channel_id=1, source_target_pairs={{{pairs}}}"
+    )
+    with pytest.raises(LoadError, match=words):
+        local_module(permute)
     with pytest.raises(ModuleError, match=words):
-        verify_partitioned(module)
+        verify_partitioned(from_hlo_text(f"HloModule m, num_partitions=4\nENTRY e {{ {permute} }}"))
 
 
 def test_a_channel_used_twice(program: tuple[Module, PartialSums]) -> None:
