@@ -35,7 +35,8 @@ def verify_partitioned(module: Module, partial_sums: PartialSums | None = None) 
     >>> text = '''HloModule m, num_partitions=4
     ... ENTRY e {
     ...   x = f32[2] parameter(0), sharding={devices=[4]<=[4]}
-    ...   ROOT y = f32[4] all-gather(x), channel_id=1, dimensions={0}, replica_groups={{0,1}}, use_global_device_ids=true
+    ...   ROOT y = f32[4] all-gather(x), dimensions={0},
+    ...     channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true
     ... }'''
     >>> verify_partitioned(hs.load(text, format="hlo"))
     Traceback (most recent call last):
