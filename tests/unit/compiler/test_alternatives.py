@@ -44,6 +44,10 @@ class Priced:
         return Alternative.fits_beside(self, first)  # pyright: ignore[reportArgumentType]
 
     @property
+    def is_held(self) -> bool:
+        return Alternative.is_held.fget(self)  # pyright: ignore[reportOptionalCall, reportArgumentType]
+
+    @property
     def machine(self) -> SimpleNamespace:
         return SimpleNamespace(memory_bytes=10.0)
 
