@@ -6,6 +6,7 @@ result's shape: `shape_inference` and `shape_laws` do.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from hlosharding.ir.attributes import DotDims
@@ -65,9 +66,8 @@ def _ids(inst: Instruction) -> str | None:
     replicas, partitions = inst.module.num_replicas, inst.module.num_partitions
     limit = {"cross-partition": partitions, "flattened-id": replicas * partitions}.get(group_mode(inst), replicas)
     for where, ids in columns.items():
-        twice = next((number for number in ids if ids.count(number) > 1), None) if len(set(ids)) < len(ids) else None
-        if twice is not None:
-            return f"it has device {twice} twice {where}"
+        if len(set(ids)) < len(ids):
+            return f"it has device {Counter(ids).most_common(1)[0][0]} twice {where}"
         alien = next((number for number in ids if number < 0 or number >= limit > 1), None)
         if alien is not None:
             return f"it has device {alien} {where}; the program is for {limit}"
