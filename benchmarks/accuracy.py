@@ -167,7 +167,7 @@ def _repeatability(first: Rankings, second: Rankings) -> dict[str, str]:
 
 
 def _worst(whole: Ranking, rows: Sequence[tuple[tuple[int, int], RankedPlan]]) -> str:
-    found = rank_figures.inversions(whole.times, most=1)
+    found = rank_figures.find_inversions(whole.times, most=1)
     if not found:
         return ""
     pair = found[0]

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from benchmarks.verdict import finish, judged
 from hlosharding.schedule import Schedule
-from hlosharding.schedule.simulation import recorded, simulated
+from hlosharding.schedule.simulation import record_steps, simulate_recording
 from tests.support.uniform_pipelines import machine, pipeline
 
 STEPS, STAGES, REPEATS = (1_000, 10_000, 100_000, 300_000), 16, 3
@@ -55,10 +55,10 @@ def uniform(steps: int) -> Schedule:
 def rates(schedule: Schedule) -> Rates:
     """Of one schedule."""
     target, steps = machine(STAGES), len(schedule.main.steps)
-    recording = recorded(schedule.functions, target)
+    recording = record_steps(schedule.functions, target)
     return Rates(
-        steps / least(lambda: simulated(recording)),
-        steps / least(lambda: simulated(recording).memory),
+        steps / least(lambda: simulate_recording(recording)),
+        steps / least(lambda: simulate_recording(recording).memory),
         steps / least(lambda: schedule.simulate(target).memory),
     )
 

@@ -50,7 +50,7 @@ class Child:
             deadline = time.monotonic() + seconds
             self._asked += 1
             try:
-                write_frame(process.stdin, Frame(len(kind), self._asked, payload), kind)
+                write_frame(process.stdin, PipeFrame(len(kind), self._asked, payload), kind)
                 status, number, answer = self._read(process, deadline)
             except (BrokenPipeError, EOFError) as error:
                 raise LoadError(
@@ -92,12 +92,12 @@ class Child:
             self._process = python_child.start(*_SERVE, python_child.installed_path(), self._errors)
         return self._process
 
-    def _read(self, process: subprocess.Popen[bytes], deadline: float) -> Frame:
+    def _read(self, process: subprocess.Popen[bytes], deadline: float) -> PipeFrame:
         assert process.stdout is not None
         descriptor = process.stdout.fileno()
         head = _read_exactly(descriptor, _HEAD.size, deadline)
         status, number, length = _HEAD.unpack(head)
-        return Frame(status, number, _read_exactly(descriptor, length, deadline))
+        return PipeFrame(status, number, _read_exactly(descriptor, length, deadline))
 
     def _last_words(self) -> str:
         """What a dying child said: XLA's failed check, or the signal."""
@@ -136,7 +136,7 @@ def _bound(name: str, default: float) -> float:
     return found
 
 
-class Frame(NamedTuple):
+class PipeFrame(NamedTuple):
     """One message."""
 
     status: int
@@ -146,7 +146,7 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-def write_frame(pipe: BinaryIO | IO[bytes], frame: Frame, kind: str = "") -> None:
+def write_frame(pipe: BinaryIO | IO[bytes], frame: PipeFrame, kind: str = "") -> None:
     """Send one message, a question's kind in front of its payload."""
     pipe.write(_HEAD.pack(frame.status, frame.number, len(frame.payload)))
     pipe.write(kind.encode())

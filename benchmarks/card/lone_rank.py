@@ -1,4 +1,4 @@
-"""One rank of plans for 512 devices as a program for one: a collective is a local op of the same shape (`stubbed`)."""
+"""One rank of plans for 512 devices as a program for one: collectives are local ops of their shape (`stub_module`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.published.transformer import LLAMA_8B, Config
 from hlosharding.cost import machines
 from hlosharding.ir import Module
 from hlosharding.schedule import Pipeline, StageProgram
-from hlosharding.schedule.ranks.stubs import stubbed
+from hlosharding.schedule.ranks.stubs import stub_module
 from hlosharding.search import Plan
 
 GPT_76B = Config(layers=60, width=10240, heads=80, vocabulary=51200, length=2048, hidden=40960)
@@ -34,7 +34,7 @@ def _program(config: Config, plan: Plan, batch: int, kind: str) -> Module:
     found = [piece for piece in _pipeline(config, plan, batch).pieces if piece.kind == kind]
     middle = found[len(found) // 2]
     assert isinstance(middle.op, StageProgram)
-    return stubbed(middle.op.program.module, 0)
+    return stub_module(middle.op.program.module, 0)
 
 
 @cache

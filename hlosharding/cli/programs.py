@@ -17,7 +17,7 @@ from hlosharding.cli.array_file import ArrayFile
 from hlosharding.cli.devices import choose_devices
 from hlosharding.cli.files import read_program, working, write
 from hlosharding.compiler import Partitioned, partition
-from hlosharding.cost import Machine, machine_named, machine_said, read_machine
+from hlosharding.cost import Machine, machine_for, machine_named, read_machine
 from hlosharding.errors import CostError, LoadError, ModuleError, PlanError, ShardingError
 from hlosharding.frontends import load, named_format, to_sdy_text
 from hlosharding.ir import Module, Shape
@@ -149,7 +149,7 @@ class GivenProgram:
     def machine(self, count: int) -> Machine | None:
         """The machine of `--machine`, or of the plan; None leaves the choice to the library."""
         said = getattr(self.arguments, "machine", None)
-        return self.plan.machine_for(count) if said is None else machine_said(said, count)
+        return self.plan.machine_for(count) if said is None else machine_for(said, count)
 
 
 def _shape_or_value(name: str, said: str) -> Any:
@@ -172,7 +172,7 @@ def load_program(arguments: Namespace) -> Module:
 
 def machine(arguments: Namespace, count: int) -> Machine | None:
     """The machine of `--machine`; None leaves the choice to the library."""
-    return None if arguments.machine is None else machine_said(arguments.machine, count)
+    return None if arguments.machine is None else machine_for(arguments.machine, count)
 
 
 def named_machine(name: str, devices: int | None) -> Machine:

@@ -6,24 +6,24 @@ from hlosharding.cost.collective_time import collective_time, op_time, placement
 from hlosharding.cost.host_offload import leaves_on_host
 from hlosharding.cost.machine import LARGEST_FIGURE, Chip, Link, Machine, Nccl, Overlap, Runtime
 from hlosharding.cost.machine_file import machine_text, read_machine
-from hlosharding.cost.machine_names import machine_said, parse_machine, preset_text
+from hlosharding.cost.machine_names import machine_for, parse_machine, preset_text
 from hlosharding.cost.measured_sets import MeasuredSet, nearest_set
 from hlosharding.cost.memory import Peak, peak_memory, temporary_memory
-from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, local_time, rows_alone
+from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, local_time, price_uncombined
 from hlosharding.cost.placement import GroupPlacement, group_placement, permute_placement
 from hlosharding.cost.presets import machine_named, machine_presets, preset_of_kind
-from hlosharding.cost.sharing import LinkUse, sharing
+from hlosharding.cost.sharing import LinkUse, run_sharing_links
 from hlosharding.cost.simulation import Simulation
 from hlosharding.cost.simulator import Lifetime, lifetimes, simulate, simulate_priced, step_seconds
 from hlosharding.cost.step_breakdown import StepBreakdown
 from hlosharding.cost.step_figures import StepFigures
-from hlosharding.cost.tasks import NOTHING, Tasks, Times, first_ready, in_order
+from hlosharding.cost.tasks import NOTHING, Tasks, Times, run_first_ready, run_in_order
 from hlosharding.cost.timeline import Event, streams_of
 from hlosharding.cost.topology import Topology, machine_of, node_topology, target_config, topology
-from hlosharding.cost.trace import Level, Row, Slice, trace_text
+from hlosharding.cost.trace import TraceLevel, TraceRow, TraceSlice, trace_text
 from hlosharding.cost.unfused_attention import UnfusedAttention, unfused_attention
 from hlosharding.cost.utilization import FlopsByType, WholeStep, hardware_flops, model_flops, utilization
-from hlosharding.cost.work import PART_READERS, OpCost, op_cost
+from hlosharding.cost.work import PART_READERS, OpWork, op_work
 
 __all__ = [
     "LARGEST_FIGURE",
@@ -35,7 +35,6 @@ __all__ = [
     "Event",
     "FlopsByType",
     "GroupPlacement",
-    "Level",
     "Lifetime",
     "Link",
     "LinkUse",
@@ -43,53 +42,54 @@ __all__ = [
     "MeasuredSet",
     "Measurement",
     "Nccl",
-    "OpCost",
+    "OpWork",
     "Overlap",
     "Peak",
     "Priced",
-    "Row",
     "Runtime",
     "Simulation",
-    "Slice",
     "StepBreakdown",
     "StepFigures",
     "Subtotal",
     "Tasks",
     "Times",
     "Topology",
+    "TraceLevel",
+    "TraceRow",
+    "TraceSlice",
     "UnfusedAttention",
     "WholeStep",
     "calibrate",
     "calibration_of",
     "collective_time",
     "cost",
-    "first_ready",
     "group_placement",
     "hardware_flops",
-    "in_order",
     "leaves_on_host",
     "lifetimes",
     "local_time",
+    "machine_for",
     "machine_named",
     "machine_of",
     "machine_presets",
-    "machine_said",
     "machine_text",
     "machines",
     "model_flops",
     "nearest_set",
     "node_topology",
-    "op_cost",
     "op_time",
+    "op_work",
     "parse_machine",
     "peak_memory",
     "permute_placement",
     "placement_time",
     "preset_of_kind",
     "preset_text",
+    "price_uncombined",
     "read_machine",
-    "rows_alone",
-    "sharing",
+    "run_first_ready",
+    "run_in_order",
+    "run_sharing_links",
     "simulate",
     "simulate_priced",
     "step_seconds",

@@ -36,7 +36,7 @@ def was_combined(module: Module) -> bool:
     return module.proto.HasField("schedule") or is_fused(module)
 
 
-def combined(computation: Computation, found: Mapping[Instruction, Collective]) -> list[tuple[Instruction, ...]]:
+def find_combined(computation: Computation, found: Mapping[Instruction, Collective]) -> list[tuple[Instruction, ...]]:
     """Of the collectives found in a computation those that run as one, two and more of them together.
 
     >>> import hlosharding as hs
@@ -48,7 +48,7 @@ def combined(computation: Computation, found: Mapping[Instruction, Collective]) 
     ...   z = f32[8] all-reduce(x), channel_id=2, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=f
     ...   ROOT t = (f32[8], f32[8]) tuple(y, z)
     ... }''')
-    >>> [group] = combined(module.entry, {module.by_name(c.name): c for c in hs.collectives(module)})
+    >>> [group] = find_combined(module.entry, {module.by_name(c.name): c for c in hs.collectives(module)})
     >>> [i.name for i in group]
     ['y', 'z']
     """
@@ -62,7 +62,7 @@ def combined(computation: Computation, found: Mapping[Instruction, Collective]) 
     groups: list[tuple[Instruction, ...]] = []
     for kind in KINDS:
         mine = [candidates[n] for n, op in enumerate(ops) if op.opcode == kind]
-        groups += [tuple(ops[c.number] for c in group) for group in _joined(mine, ancestors)]
+        groups += [tuple(ops[c.number] for c in group) for group in _form_groups(mine, ancestors)]
     return groups
 
 
@@ -97,7 +97,7 @@ def _ancestors(computation: Computation, ops: list[Instruction]) -> dict[int, in
     return found
 
 
-def _joined(left: list[_Candidate], ancestors: dict[int, int]) -> Iterator[list[_Candidate]]:
+def _form_groups(left: list[_Candidate], ancestors: dict[int, int]) -> Iterator[list[_Candidate]]:
     """Groups of one kind; whoever waits for one of a group then waits for all that the group waits for.
 
     `ancestors` loses those that are done: nobody asks any more what they wait for.

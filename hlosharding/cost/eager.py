@@ -49,24 +49,24 @@ class EagerKernels(Kernels):
         """By the last of them, the ops of one kernel."""
 
     def __missing__(self, computation: Computation) -> dict[Instruction, Reads]:
-        groups = self._groups(computation)
-        found = self[computation] = _hidden(computation, groups)
+        groups = self._group_ops(computation)
+        found = self[computation] = _find_hidden(computation, groups)
         members: defaultdict[Group, list[Instruction]] = defaultdict(list)
         for op, group in groups.items():
             members[group].append(op)
         self._members |= {ops[-1]: tuple(ops) for ops in members.values()}
         return found
 
-    def kernel(self, op: Instruction, nbytes: float) -> Kernel | None:
+    def kernel_ending_in(self, op: Instruction, nbytes: float) -> Kernel | None:
         hidden = self[op.computation]
         if op in hidden or op.opcode == "dynamic-update-slice" or _is_view(op):
             return None
         if op.opcode not in _GROUPED:
             return Kernel(kernel_bytes(op, nbytes, hidden), ())
         members = self._members.get(op)
-        return None if members is None else Kernel(_moved(members, hidden), members[:-1])
+        return None if members is None else Kernel(_bytes_moved(members, hidden), members[:-1])
 
-    def _groups(self, computation: Computation) -> dict[Instruction, Group]:
+    def _group_ops(self, computation: Computation) -> dict[Instruction, Group]:
         """Of each op that may share a kernel.  What a group reads lies behind fewer kernels, or in the group.  What one
         kernel alone reads is computed there."""
         found: dict[Instruction, Group] = {}
@@ -77,30 +77,30 @@ class EagerKernels(Kernels):
             if op.opcode in FREE or _is_view(op):
                 behind[op] = (before.pop() if len(before) == 1 else None, deepest)
                 continue
-            call = self._call(op) if op.opcode in _GROUPED else op
+            call = self._called_scope(op) if op.opcode in _GROUPED else op
             behind[op] = (call, deepest if before == {call} else deepest + 1)
             if op.opcode in _GROUPED:
                 found[op] = behind[op]
         for op in reversed(found):
-            readers = _read_by(op, found)
+            readers = _reading_groups(op, found)
             later = readers.pop() if len(readers) == 1 else None
             if later is not None and later[0] == found[op][0]:
                 found[op] = later
         return found
 
-    def _call(self, op: Instruction) -> object:
+    def _called_scope(self, op: Instruction) -> object:
         """What the program calls there: the outermost scope that holds no product, or a source line."""
         if not op.op_name:
             return op
         path = op.op_name.split("/")[:-1]
         for place in range(1, len(path)):
             called = "/".join(path[: place + 1])
-            if called not in self._wide and _name(path[place]) not in _CONTROL:
+            if called not in self._wide and _called_name(path[place]) not in _CONTROL:
                 return called
         return "/".join(path), op.location
 
 
-def _name(component: str) -> str:
+def _called_name(component: str) -> str:
     found = _NAME.fullmatch(component)
     return found[1] if found else component
 
@@ -121,19 +121,19 @@ def _is_number(op: Instruction) -> bool:
     return op.shape.is_array and not op.shape.dims and op.shape.element_type[0] in "psu"
 
 
-def _hidden(computation: Computation, groups: Mapping[Instruction, Group]) -> dict[Instruction, Reads]:
+def _find_hidden(computation: Computation, groups: Mapping[Instruction, Group]) -> dict[Instruction, Reads]:
     """Views, and what only its own kernel reads."""
     hidden: dict[Instruction, Reads] = {}
     for op in computation.instructions:
         if op is computation.root:
             continue
         is_alias = op.opcode in RENAMES and op.operands[0] not in hidden
-        if (_is_view(op) and not is_alias) or (op in groups and _read_by(op, groups) == {groups[op]}):
+        if (_is_view(op) and not is_alias) or (op in groups and _reading_groups(op, groups) == {groups[op]}):
             hidden[op] = {} if _is_number(op) else kernel_reads(op, hidden)
     return hidden
 
 
-def _read_by(op: Instruction, groups: Mapping[Instruction, Group]) -> set[Group | None]:
+def _reading_groups(op: Instruction, groups: Mapping[Instruction, Group]) -> set[Group | None]:
     """The groups whose kernels read it; None: another one does."""
     return {groups.get(reader) for reader in _readers(op)}
 
@@ -149,7 +149,7 @@ def _readers(op: Instruction) -> Iterator[Instruction]:
             yield user
 
 
-def _moved(members: tuple[Instruction, ...], hidden: Mapping[Instruction, Reads]) -> float:
+def _bytes_moved(members: tuple[Instruction, ...], hidden: Mapping[Instruction, Reads]) -> float:
     """Bytes that a kernel reads, each value once, and writes."""
     own = set(members)
     written = [op for op in members if op not in hidden]

@@ -38,7 +38,7 @@ def is_fused(module: Module) -> bool:
     return any(i.opcode == "fusion" for i in module.instructions)
 
 
-def absorbed(computation: Computation, *, is_accelerator: bool = False) -> dict[Instruction, Reads]:
+def find_hidden(computation: Computation, *, is_accelerator: bool = False) -> dict[Instruction, Reads]:
     """Instructions whose values need no memory of their own, and what a kernel reads that computes them.
 
     `is_accelerator`: where reading memory is dearer than computing a root again, and a kernel may reduce its rows and
@@ -51,11 +51,11 @@ def absorbed(computation: Computation, *, is_accelerator: bool = False) -> dict[
     >>> y = main.add("negate", x.shape, (x,))
     >>> z = main.add("abs", x.shape, (y,))
     >>> _ = b.finish(main)
-    >>> {i.name: reads == {x: 32} for i, reads in absorbed(main.computation).items()}
+    >>> {i.name: reads == {x: 32} for i, reads in find_hidden(main.computation).items()}
     {'negate': True}
     """
-    hidden = _computed_again(computation, _CHEAP | TRANSCENDENTAL if is_accelerator else _CHEAP)
-    more = _read_by_one(computation, hidden, is_accelerator=is_accelerator)
+    hidden = _find_recomputed(computation, _CHEAP | TRANSCENDENTAL if is_accelerator else _CHEAP)
+    more = _find_read_by_one(computation, hidden, is_accelerator=is_accelerator)
     if not more:
         return hidden
     return reads_of_hidden(computation, {*hidden, *more})
@@ -70,7 +70,7 @@ def reads_of_hidden(computation: Computation, hidden: Container[Instruction]) ->
     return found
 
 
-def _computed_again(computation: Computation, cheap: Container[str]) -> dict[Instruction, Reads]:
+def _find_recomputed(computation: Computation, cheap: Container[str]) -> dict[Instruction, Reads]:
     """Values that each of their readers computes for itself.  `cheap`: ops that several may compute."""
     root = computation.root
     hidden: dict[Instruction, Reads] = {}
@@ -92,7 +92,7 @@ def _computed_again(computation: Computation, cheap: Container[str]) -> dict[Ins
     return hidden
 
 
-def _read_by_one(
+def _find_read_by_one(
     computation: Computation, hidden: Mapping[Instruction, Reads], *, is_accelerator: bool
 ) -> set[Instruction]:
     """Further values that one kernel alone reads, however often: it computes them on its way."""
@@ -115,11 +115,11 @@ def _fits(value: Instruction, kernel: Instruction, *, is_accelerator: bool) -> b
     if kernel.opcode not in POINTWISE and kernel.opcode != "reduce":
         return False
     if value.opcode in POINTWISE:
-        return value.shape.size == elements(kernel)
-    return is_accelerator and is_of_rows(value) and elements(value) == kernel.shape.size
+        return value.shape.size == num_elements(kernel)
+    return is_accelerator and is_of_rows(value) and num_elements(value) == kernel.shape.size
 
 
-def elements(kernel: Instruction) -> int:
+def num_elements(kernel: Instruction) -> int:
     """Elements that a kernel goes over."""
     return kernel.operands[0].shape.size if kernel.opcode == "reduce" else kernel.shape.size
 
@@ -150,7 +150,7 @@ def kernel_bytes(
     return max(0.0, nbytes) + sum(n for source, n in reads if source not in op.operands and source not in before)
 
 
-def computed_inside(op: Instruction, hidden: Container[Instruction]) -> set[Instruction]:
+def find_ops_inside(op: Instruction, hidden: Container[Instruction]) -> set[Instruction]:
     """The `hidden` ops that the kernel which ends in `op` computes on its way."""
     found: set[Instruction] = set()
     waiting = [*op.operands]
@@ -162,7 +162,7 @@ def computed_inside(op: Instruction, hidden: Container[Instruction]) -> set[Inst
     return found
 
 
-def read_in_place(op: Instruction, hidden: Mapping[Instruction, Reads]) -> list[Instruction]:
+def find_read_in_place(op: Instruction, hidden: Mapping[Instruction, Reads]) -> list[Instruction]:
     """Values of which the kernel that ends in `op` reads the element that it writes, and no other: it may write there.
 
     >>> import hlosharding.ir as ir
@@ -171,7 +171,7 @@ def read_in_place(op: Instruction, hidden: Mapping[Instruction, Reads]) -> list[
     >>> x, y = (main.parameter(n, ir.Shape.array("f32", (8, 8))) for n in range(2))
     >>> z = main.add("negate", x.shape, (x,))
     >>> turned = main.add("transpose", x.shape, (y,), dimensions=(1, 0))
-    >>> read_in_place(main.add("add", x.shape, (z, turned)), {z: {x: 256}, turned: {y: 256}})
+    >>> find_read_in_place(main.add("add", x.shape, (z, turned)), {z: {x: 256}, turned: {y: 256}})
     [%param_0 = f32[8,8] parameter()]
     """
     found: dict[Instruction, None] = {}

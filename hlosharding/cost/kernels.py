@@ -14,13 +14,13 @@ from typing import NamedTuple
 from hlosharding.cost.fusing import (
     POINTWISE,
     Reads,
-    absorbed,
-    computed_inside,
-    elements,
+    find_hidden,
+    find_ops_inside,
+    find_read_in_place,
     is_fused,
     kernel_bytes,
     kernel_reads,
-    read_in_place,
+    num_elements,
     reads_of_hidden,
 )
 from hlosharding.ir import RENAMES, Computation, Instruction, Module
@@ -53,7 +53,7 @@ class Kernels(dict[Computation, dict[Instruction, Reads]]):
     >>> module = hs.load("HloModule m\\nENTRY e {\\n x = f32[8] parameter(0)\\n y = f32[8] negate(x)\\n"
     ...     " z = f32[8] tanh(x)\\n ROOT t = (f32[8], f32[8]) tuple(y, z)\\n}")
     >>> kernels = Kernels(module, joins=True)
-    >>> [kernels.kernel(module.by_name(name), 64.0).nbytes for name in "yz"]
+    >>> [kernels.kernel_ending_in(module.by_name(name), 64.0).nbytes for name in "yz"]
     [64.0, 32.0]
     """
 
@@ -63,44 +63,44 @@ class Kernels(dict[Computation, dict[Instruction, Reads]]):
         self._before: Before = {}
 
     def __missing__(self, computation: Computation) -> dict[Instruction, Reads]:
-        hidden = absorbed(computation, is_accelerator=self._joins) if self._fuses else {}
+        hidden = find_hidden(computation, is_accelerator=self._joins) if self._fuses else {}
         if self._fuses and self._joins:
-            hidden, before = joined(computation, hidden)
+            hidden, before = join_kernels(computation, hidden)
             self._before |= before
         self[computation] = hidden
         return hidden
 
-    def kernel(self, op: Instruction, nbytes: float) -> Kernel | None:
+    def kernel_ending_in(self, op: Instruction, nbytes: float) -> Kernel | None:
         """The kernel that ends in an op which alone moves `nbytes`; None: another one computes it."""
         hidden = self[op.computation]
         if op in hidden:
             return None
         before = self._before.get(op, ())
         moved = kernel_bytes(op, nbytes, hidden, before)
-        return Kernel(moved, computed_inside(op, hidden), op not in self._before)
+        return Kernel(moved, find_ops_inside(op, hidden), op not in self._before)
 
 
-def joined(computation: Computation, hidden: dict[Instruction, Reads]) -> tuple[dict[Instruction, Reads], Before]:
+def join_kernels(computation: Computation, hidden: dict[Instruction, Reads]) -> tuple[dict[Instruction, Reads], Before]:
     """Join the kernels of a computation of which some values are `hidden`: what is hidden then."""
-    groups = _Joining(computation, hidden).groups()
-    inside = {op for group in groups for op in _kept_inside(group, computation, hidden)}
+    groups = _Joining(computation, hidden).find_groups()
+    inside = {op for group in groups for op in _find_kept_inside(group, computation, hidden)}
     if inside:
         hidden = reads_of_hidden(computation, {*hidden, *inside})
-    return hidden, _read_before(groups, hidden)
+    return hidden, _find_read_before(groups, hidden)
 
 
 Key = tuple[int, int, Instruction]
 """A level, over how many elements kernels go, and an array that they read or make."""
 
 
-class _Group(NamedTuple):
+class _KernelGroup(NamedTuple):
     """Kernels that are one, by the ops with which they end."""
 
     ops: list[Instruction]
     keys: list[Key]
 
 
-def _named(value: Instruction) -> Instruction:
+def _array_behind(value: Instruction) -> Instruction:
     """The array that a value may be another name of."""
     while value.opcode in RENAMES:
         value = value.operands[0]
@@ -112,13 +112,13 @@ class _Joining:
 
     def __init__(self, computation: Computation, hidden: Mapping[Instruction, Reads]) -> None:
         self.levels: dict[Instruction, int] = {}
-        self.at: dict[Key, _Group] = {}
+        self.at: dict[Key, _KernelGroup] = {}
         self.places = {op: place for place, op in enumerate(computation.instructions)}
         for op in computation.instructions:
             if op not in hidden and (op.opcode not in RENAMES or op.is_root):
-                self._place(op, {_named(value) for value in kernel_reads(op, hidden)}, hidden)
+                self._place(op, {_array_behind(value) for value in kernel_reads(op, hidden)}, hidden)
 
-    def groups(self) -> list[list[Instruction]]:
+    def find_groups(self) -> list[list[Instruction]]:
         """Those of several kernels, in the program's order."""
         found = {id(group): group.ops for group in self.at.values() if len(group.ops) > 1}.values()
         return [sorted(ops, key=self.places.__getitem__) for ops in found]
@@ -127,15 +127,15 @@ class _Joining:
         if op.opcode not in POINTWISE and op.opcode != "reduce":
             self.levels[op] = max((self.levels[value] for value in reads), default=-1) + 1
             return
-        size = elements(op)
-        values = [_named(value) for value in read_in_place(op, hidden) if value.shape.size == size]
+        size = num_elements(op)
+        values = [_array_behind(value) for value in find_read_in_place(op, hidden) if value.shape.size == size]
         # Behind what it reads; beside what makes, element by element, what it reads so.
         beside = {value for value in values if value.opcode in POINTWISE}
         level = max((self.levels[value] + (value not in beside) for value in reads), default=0)
         self.levels[op] = level
-        self._join(_Group([op], [(level, size, value) for value in (*values, op)]))
+        self._join(_KernelGroup([op], [(level, size, value) for value in (*values, op)]))
 
-    def _join(self, group: _Group) -> None:
+    def _join(self, group: _KernelGroup) -> None:
         """With those that read or make what it does, which are one then, too."""
         others = {id(self.at[key]): self.at[key] for key in group.keys if key in self.at}.values()
         if len(group.ops) + sum(len(other.ops) for other in others) <= _MOST_RESULTS:
@@ -146,7 +146,7 @@ class _Joining:
             self.at[key] = group
 
 
-def _kept_inside(
+def _find_kept_inside(
     group: list[Instruction], computation: Computation, hidden: Mapping[Instruction, Reads]
 ) -> Iterable[Instruction]:
     """Values that nobody reads but the kernels of their group."""
@@ -163,7 +163,7 @@ def _kept_inside(
             yield op
 
 
-def _read_before(groups: Iterable[list[Instruction]], hidden: Mapping[Instruction, Reads]) -> Before:
+def _find_read_before(groups: Iterable[list[Instruction]], hidden: Mapping[Instruction, Reads]) -> Before:
     before: Before = {}
     for group in groups:
         ends = [op for op in group if op not in hidden]
@@ -171,6 +171,6 @@ def _read_before(groups: Iterable[list[Instruction]], hidden: Mapping[Instructio
         for number, op in enumerate(ends):
             reads = kernel_reads(op, hidden)
             if number:
-                before[op] = {value for value in reads if _named(value) in seen}
-            seen.update(map(_named, reads), [op])
+                before[op] = {value for value in reads if _array_behind(value) in seen}
+            seen.update(map(_array_behind, reads), [op])
     return before

@@ -226,14 +226,14 @@ class Machine:
         """That the host takes for each launch while the device works: nothing where programs are compiled."""
         return self.dispatch if self.runtime == "eager" else 0.0
 
-    def running(self, runtime: Runtime | None) -> Machine:
+    def with_runtime(self, runtime: Runtime | None) -> Machine:
         """The same machine where programs run so; None: as it is.  Raises CostError where it has no figure for that.
 
         >>> from hlosharding.cost import machines
-        >>> machines.a100(8).running("eager").dispatch_seconds > machines.a100(8).dispatch_seconds
+        >>> machines.a100(8).with_runtime("eager").dispatch_seconds > machines.a100(8).dispatch_seconds
         True
         """
-        return self if runtime in (None, self.runtime) else _changed(self, "runtime", runtime)
+        return self if runtime in (None, self.runtime) else _with_figure(self, "runtime", runtime)
 
     def without_overlap(self, *cases: Overlap) -> Machine:
         """The same machine where computing waits for such communication; of all where none is named.
@@ -243,7 +243,7 @@ class Machine:
         >>> machine.without_overlap("prefetch").synchronous, len(machine.without_overlap().synchronous)
         (('prefetch',), 4)
         """
-        return _changed(self, "synchronous", tuple(sorted(cases or get_args(Overlap))))
+        return _with_figure(self, "synchronous", tuple(sorted(cases or get_args(Overlap))))
 
     def traffic_seconds(self, nbytes: float) -> float:
         """Of reading and writing so many bytes in one op.
@@ -310,7 +310,7 @@ class Machine:
 
         Of unlike devices nobody says which: so many equal ones, as slow as the slowest.
         """
-        return self if num_devices == self.num_devices else _resized(self, num_devices)
+        return self if num_devices == self.num_devices else _resize(self, num_devices)
 
 
 _FIELDS = tuple(f.name for f in fields(Machine) if f.init)
@@ -322,13 +322,13 @@ def _rebuild(content: tuple[Any, ...]) -> Machine:
 
 
 @lru_cache(maxsize=1024)
-def _changed(machine: Machine, name: str, value: Any) -> Machine:
+def _with_figure(machine: Machine, name: str, value: Any) -> Machine:
     """With another value of one field, in all its parts, too."""
-    return replace(machine, **{name: value}, parts=tuple(_changed(part, name, value) for part in machine.parts))
+    return replace(machine, **{name: value}, parts=tuple(_with_figure(part, name, value) for part in machine.parts))
 
 
 @lru_cache(maxsize=1024)
-def _resized(machine: Machine, num_devices: int) -> Machine:
+def _resize(machine: Machine, num_devices: int) -> Machine:
     made = replace(machine, num_devices=num_devices, name=_name(machine, num_devices), placement=(), parts=())
     if machine.topology != "torus" or num_devices < 1:
         return made

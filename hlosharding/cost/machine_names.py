@@ -28,10 +28,10 @@ def parse_machine(text: str) -> tuple[str, int | None]:
     return name, int(count) if colon else None
 
 
-def machine_said(said: tuple[str, int | None], count: int) -> Machine:
+def machine_for(said: tuple[str, int | None], count: int) -> Machine:
     """The machine that `parse_machine` read, for a program on `count` devices.  Raises CostError for one with fewer.
 
-    >>> machine_said(("h100", None), 16).num_devices
+    >>> machine_for(("h100", None), 16).num_devices
     16
     """
     name, devices = said

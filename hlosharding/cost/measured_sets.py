@@ -21,7 +21,7 @@ class MeasuredSet:
     """Runs that were predicted and measured.
 
     >>> from hlosharding.cost import machines
-    >>> nearest_set(machines.a100_40gb(4).running("eager")).machines
+    >>> nearest_set(machines.a100_40gb(4).with_runtime("eager")).machines
     ('a100',)
     >>> nearest_set(machines.cpu(8)) is None
     True

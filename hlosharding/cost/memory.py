@@ -15,10 +15,10 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from hlosharding.cost.fusing import POINTWISE, Reads, read_in_place
+from hlosharding.cost.fusing import POINTWISE, Reads, find_read_in_place
 from hlosharding.cost.host_offload import leaves_on_host
 from hlosharding.cost.kernels import Kernels
-from hlosharding.cost.memory_order import freeing_first
+from hlosharding.cost.memory_order import order_freeing_first
 from hlosharding.cost.schedule_order import schedules
 from hlosharding.deep_stack import deep_stack
 from hlosharding.ir import Computation, Instruction, Module, blaming, while_parts
@@ -125,7 +125,7 @@ class _Memory:
     def entry_peak(self, *, temporaries: bool = False) -> Peak:
         entry = self.module.entry
         # An input that the user keeps on the host is copied to the device: a value like others.
-        frees = _donated(self.module) | _kept_on_host(self.module)[0]
+        frees = _donated_leaves(self.module) | _kept_on_host(self.module)[0]
         return self._best(entry, frees, temporaries=temporaries)
 
     def byte_size(self, inst: Instruction) -> int:
@@ -146,10 +146,10 @@ class _Memory:
         hidden = self.kernels[computation]
         scheduled = self.order.get(computation)
         orders = [scheduled] if scheduled else _orders(computation, hidden, frees)
-        walks = [_Walk(self, computation, order, hidden, frees) for order in orders]
+        walks = [_BufferWalk(self, computation, order, hidden, frees) for order in orders]
         return min((walk.peak(temporaries=temporaries) for walk in walks), key=lambda p: p.bytes)
 
-    def during(self, op: Instruction) -> int:
+    def inner_bytes(self, op: Instruction) -> int:
         """Bytes an op's computations need beyond its operands and results."""
         if op.opcode == "while":
             return max(
@@ -171,10 +171,10 @@ def _orders(
     if not _is_topological(text):
         return [post]
     some = [text] if post == text or len(post) != len(text) else [text, post]
-    return [*some, freeing_first(some[-1], _ALIASES, hidden, computation, _owned(computation, frees))]
+    return [*some, order_freeing_first(some[-1], _ALIASES, hidden, computation, _find_owned(computation, frees))]
 
 
-def _owned(computation: Computation, frees: Container[int]) -> set[Instruction]:
+def _find_owned(computation: Computation, frees: Container[int]) -> set[Instruction]:
     """Parameters, and elements of those that are tuples, that the computation may write over."""
     found: set[Instruction] = set()
     start = 0
@@ -198,19 +198,22 @@ def _is_topological(order: Sequence[Instruction]) -> bool:
     return True
 
 
-def _donated(module: Module) -> set[int]:
+def _donated_leaves(module: Module) -> set[int]:
     """Leaf numbers, over all parameters, that the caller gives away."""
-    return {*_places(module).values(), *_leaf_numbers(module, _valid(module, module.proto.buffer_donor.entries))}
+    return {
+        *_result_places(module).values(),
+        *_leaf_numbers(module, _valid_entries(module, module.proto.buffer_donor.entries)),
+    }
 
 
-def _places(module: Module) -> dict[int, int]:
+def _result_places(module: Module) -> dict[int, int]:
     """Of the flat results that lie in the place of a donated argument: whose, by leaf numbers."""
-    entries = _valid(module, module.proto.input_output_alias.entries)
+    entries = _valid_entries(module, module.proto.input_output_alias.entries)
     results = [e.output_shape_index[0] if e.output_shape_index else 0 for e in entries]
     return dict(zip(results, _leaf_numbers(module, entries), strict=True))
 
 
-def _valid(module: Module, entries: Iterable[Any]) -> list[Any]:
+def _valid_entries(module: Module, entries: Iterable[Any]) -> list[Any]:
     count = len(module.entry.parameters)
     return [e for e in entries if e.parameter_number < count]
 
@@ -240,7 +243,7 @@ class _Life(NamedTuple):
         return end < other.born or (end == other.born and self.buffer in other.victims)
 
 
-class _Walk:
+class _BufferWalk:
     """One computation in one order: first who holds which buffer until when, then how much is held."""
 
     def __init__(
@@ -269,7 +272,7 @@ class _Walk:
         return len(self.size) - 1
 
     def _name_buffers(self) -> None:
-        for number, leaf in enumerate(_leaves(self.computation.parameters)):
+        for number, leaf in enumerate(_leaf_sizes(self.computation.parameters)):
             buffer = self._new(leaf)
             if number not in self.frees:
                 self.kept.add(buffer)
@@ -303,7 +306,7 @@ class _Walk:
         if opcode == "while":
             return self._carry(op, made)
         leaves = op.shape.leaves
-        read = read_in_place(op, self.hidden) if opcode in POINTWISE else op.operands
+        read = find_read_in_place(op, self.hidden) if opcode in POINTWISE else op.operands
         operands = [b for o in read for b in self.held[o]]
         kept: list[int] = []
         if (opcode.endswith("-start") or opcode == "send") and len(leaves) > len(operands):
@@ -329,7 +332,7 @@ class _Walk:
         held, count = self.held[operands[0]], len(op.shape.leaves)
         if not opcode.endswith("-done") or len(held) <= count:
             return held[:count]
-        start = _start(operands[0])
+        start = _find_start(operands[0])
         first = 0 if start.opcode == "copy-start" else sum(len(o.shape.leaves) for o in start.operands)
         return held[first : first + count]
 
@@ -341,7 +344,7 @@ class _Walk:
     def _carry(self, loop: Instruction, made: list[tuple[int, tuple[int, ...]]]) -> tuple[int, ...]:
         """A loop's result: what the body never changes is its initial value, the rest may overwrite it."""
         initial = self._whole(loop.operands[0])
-        same = _unchanged(while_parts(loop)[0])
+        same = _unchanged_leaves(while_parts(loop)[0])
         out: list[int] = []
         for place, (buffer, leaf) in enumerate(zip(initial, loop.shape.leaves, strict=True)):
             if place in same:
@@ -394,13 +397,13 @@ class _Walk:
 
         As XLA's BufferAssigner does it: the largest first, each where it fits and meets nobody.
         """
-        inputs = len(_leaves(self.computation.parameters))
+        inputs = len(_leaf_sizes(self.computation.parameters))
         made = [(now, *each) for now, found in enumerate(self.made) for each in found]
         born = {buffer: now for now, buffer, _ in made}
         victims = {buffer: found for _, buffer, found in made}
         results = {b: n for n, b in enumerate(self.held.get(self.computation.root, ())) if b >= inputs}
         lives = {b: _Life(b, born[b], self.last_use[b], victims[b]) for b in born}
-        arguments = {n: _Life(a, 0, self.last_use[a], ()) for n, a in _places(self.memory.module).items()}
+        arguments = {n: _Life(a, 0, self.last_use[a], ()) for n, a in _result_places(self.memory.module).items()}
         first = {b: [lives[b], *filter(None, [arguments.get(results[b])])] for b in results.keys() & born.keys()}
         places = [(self.size[b], first[b]) for b in sorted(first, key=self.size.__getitem__)]
         sizes = [0 if b < inputs or b in results else size for b, size in enumerate(self.size)]
@@ -421,7 +424,7 @@ class _Walk:
         for buffer, moment in enumerate(last_use):
             if buffer not in self.kept:
                 dying.setdefault(moment, []).append(buffer)
-        live, worst, at, alive = self.given, self.given, "", set(range(len(_leaves(self.computation.parameters))))
+        live, worst, at, alive = self.given, self.given, "", set(range(len(_leaf_sizes(self.computation.parameters))))
         for now, op in enumerate(self.order):
             for buffer, victims in self.made[now]:
                 victim = next((v for v in victims if self._dies(v, now, size[buffer]) and v in alive), None)
@@ -431,7 +434,7 @@ class _Walk:
                     alive.discard(victim)
                     size[buffer] = size[victim]
                 alive.add(buffer)
-            inner = self.memory.during(op) if op.called else 0
+            inner = self.memory.inner_bytes(op) if op.called else 0
             if live + inner > worst:
                 worst, at = live + inner, op.name
             unused = [b for b, _ in self.made[now] if last_use[b] < now]
@@ -445,18 +448,18 @@ class _Walk:
         return self.last_use[buffer] <= now and buffer not in self.kept and self.size[buffer] >= needed > 0
 
 
-def _start(op: Instruction) -> Instruction:
+def _find_start(op: Instruction) -> Instruction:
     """The start of an asynchronous op, from one of its updates or itself."""
     while op.opcode == "async-update":
         op = op.operands[0]
     return op
 
 
-def _leaves(parameters: Iterable[Instruction]) -> list[int]:
+def _leaf_sizes(parameters: Iterable[Instruction]) -> list[int]:
     return [leaf.byte_size for p in parameters for leaf in p.shape.leaves]
 
 
-def _unchanged(body: Computation) -> set[int]:
+def _unchanged_leaves(body: Computation) -> set[int]:
     """Leaves of the carry that the body hands on as they came (elements that are arrays)."""
     root, parameter = body.root, body.parameters[0]
     if root.opcode != "tuple":

@@ -13,7 +13,7 @@ from hlosharding.ir import Computation, Instruction, memory_of
 _NEVER_FREED = frozenset({"parameter", "constant"})
 
 
-def freeing_first(
+def order_freeing_first(
     order: Sequence[Instruction],
     names: Container[str],
     hidden: Container[Instruction],

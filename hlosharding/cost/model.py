@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from hlosharding.cost import machines
 from hlosharding.cost.collective_time import op_time, placement_time
-from hlosharding.cost.combining import combined, was_combined
+from hlosharding.cost.combining import find_combined, was_combined
 from hlosharding.cost.eager import EagerKernels
 from hlosharding.cost.host_offload import crosses, leaves_on_host
 from hlosharding.cost.kernels import Kernels
@@ -25,7 +25,7 @@ from hlosharding.cost.memory import PeakMemory, host_memory
 from hlosharding.cost.placement import GroupPlacement, group_placement, permute_placement
 from hlosharding.cost.step_breakdown import Part
 from hlosharding.cost.topology import Topology, machine_of
-from hlosharding.cost.work import CONTROL, FREE, OpCost, op_cost
+from hlosharding.cost.work import CONTROL, FREE, OpWork, op_work
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import CostError
 from hlosharding.ir import (
@@ -206,27 +206,27 @@ def cost(
     """
     causes = getattr(module, "causes", None) or {}
     module = with_trip_counts(module_of(module), trips)
-    machine = (machine_of(machine) if machine else machines.h100(devices_of(module).count)).running(runtime)
+    machine = (machine_of(machine) if machine else machines.h100(devices_of(module).count)).with_runtime(runtime)
     with blaming(module):
         runs = executions(module)
-        table = _filled(_Table(module, machine, causes, combine=combine and not was_combined(module)), runs)
+        table = _fill_table(_PriceTable(module, machine, causes, combine=combine and not was_combined(module)), runs)
         memory = PeakMemory(module, table.kernels)
         return table.report(memory, host_memory(module), guessed_loops(runs))
 
 
-def rows_alone(module: Module, machine: Machine) -> list[Priced]:
+def price_uncombined(module: Module, machine: Machine) -> list[Priced]:
     """The rows of `cost`, collectives not combined, where nobody asks for more."""
-    return _filled(_Table(module, machine, {}, combine=False), executions(module)).rows
+    return _fill_table(_PriceTable(module, machine, {}, combine=False), executions(module)).rows
 
 
-def _filled(table: _Table, runs: Mapping[Computation, Runs]) -> _Table:
+def _fill_table(table: _PriceTable, runs: Mapping[Computation, Runs]) -> _PriceTable:
     for computation, how_often in runs.items():
         table.add(computation, how_often)
-    table.slow_down()
+    table.slow_down_products()
     return table
 
 
-class _Table:
+class _PriceTable:
     """Prices instruction by instruction and keeps the sums."""
 
     def __init__(self, module: Module, machine: Machine, causes: Mapping[int, str], *, combine: bool) -> None:
@@ -266,12 +266,12 @@ class _Table:
 
     def _add_local(self, op: Instruction, runs: Runs, inside: dict[Instruction, float]) -> None:
         """A kernel's bytes and seconds stand at its last op.  `inside`: operations of those that have none."""
-        count, work = runs.count, op_cost(op)
+        count, work = runs.count, op_work(op)
         moved = seconds = 0.0
         bound: Part = "flops_s"
-        kernel = self.kernels.kernel(op, work.bytes)
+        kernel = self.kernels.kernel_ending_in(op, work.bytes)
         if kernel is None:
-            inside[op] = arithmetic(work)
+            inside[op] = count_operations(work)
         else:
             moved, launch = kernel.nbytes, kernel.starts * self.machine.launch
             others = sum(inside.get(part, 0.0) for part in kernel.others)
@@ -298,17 +298,17 @@ class _Table:
 
     def _add_collective(self, op: Instruction, found: Collective, runs: Runs) -> None:
         seconds = collective_seconds(found, self.machine) * runs.count
-        flops = op_cost(op).flops * runs.count
+        flops = op_work(op).flops * runs.count
         self.collectives.append(found)
         self.flops += flops
         self.comm_bytes += found.bytes_per_device
         self.num_kernels += runs.count
-        link: Part = "between_s" if placement(found, self.machine).nodes > 1 else "inside_s"
+        link: Part = "between_s" if placement_of(found, self.machine).nodes > 1 else "inside_s"
         self.rows.append(Priced(op, runs.count, flops, 0.0, found.bytes_per_device, seconds, runs.is_exact, link))
 
     def _combine(self, computation: Computation, found: Mapping[Instruction, Collective], first: int) -> None:
         """Give those that run as one, in the rows from the `first`, their shares of its time."""
-        groups = combined(computation, found)
+        groups = find_combined(computation, found)
         if not groups:
             return
         places = {row.instruction: n for n, row in enumerate(self.rows[first:], first) if row.instruction in found}
@@ -322,7 +322,7 @@ class _Table:
             self.num_kernels -= sum(self.rows[places[op]].executions for op in group[1:])
             self.combined.append(members)
 
-    def slow_down(self) -> None:
+    def slow_down_products(self) -> None:
         """Products that fill a program, to what the chip's power sustains; attention was measured so."""
         share = self.matrix_s / self.compute_s if self.products else 0.0
         rate = 1 - (1 - self.machine.sustained) * max(0.0, 2 * share - 1)
@@ -372,15 +372,15 @@ def _bound_of_kernel(launch: float, running: float, nbytes: float, machine: Mach
     return "memory_s" if isclose(running, machine.traffic_seconds(nbytes), rel_tol=1e-6) else "flops_s"
 
 
-def arithmetic(work: OpCost) -> float:
+def count_operations(work: OpWork) -> float:
     """Operations on the vector unit; a transcendental expands to some ten."""
     return work.flops + 10 * work.transcendentals
 
 
-def local_time(work: OpCost, nbytes: float, machine: Machine, inside: float = 0.0) -> float:
+def local_time(work: OpWork, nbytes: float, machine: Machine, inside: float = 0.0) -> float:
     """Seconds of a local op's kernel, which moves `nbytes` and does so many operations beside the op's own `inside`."""
     if work.matrix is None:
-        return op_time(arithmetic(work) + inside, nbytes, work.dtype, machine, matrix=False)
+        return op_time(count_operations(work) + inside, nbytes, work.dtype, machine, matrix=False)
     efficiency = matrix_efficiency(work.matrix, machine)
     if work.transcendentals:  # products with exponentials between are attention
         efficiency *= machine.attention_efficiency * (machine.attention_backward if work.is_backward else 1)
@@ -407,7 +407,7 @@ def matrix_efficiency(sizes: tuple[int, int, int, int], machine: Machine) -> flo
     return batch * rows * columns * depth / capacity
 
 
-def placement(collective: Collective, machine: Machine) -> GroupPlacement:
+def placement_of(collective: Collective, machine: Machine) -> GroupPlacement:
     """Where the devices of a collective stand."""
     if collective.groups is None:
         return permute_placement(collective.pairs or (), machine)
@@ -416,4 +416,4 @@ def placement(collective: Collective, machine: Machine) -> GroupPlacement:
 
 def collective_seconds(collective: Collective, machine: Machine) -> float:
     """Seconds of one execution of a collective."""
-    return placement_time(collective.kind, collective.nbytes, placement(collective, machine), machine)[0]
+    return placement_time(collective.kind, collective.nbytes, placement_of(collective, machine), machine)[0]

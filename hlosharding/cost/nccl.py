@@ -55,7 +55,7 @@ _SHARPNESS = 4
 """Of the maximum that hops and bytes have inside a node, where flags travel with the data: they hide each other [F]."""
 
 
-class _Line(NamedTuple):
+class _CostLine(NamedTuple):
     """Seconds over bytes."""
 
     algorithm: str
@@ -75,7 +75,7 @@ class _Line(NamedTuple):
         return self.start + self.hops + data
 
 
-class _Group(NamedTuple):
+class _NcclGroup(NamedTuple):
     """Its numbers, and what the machine says of its links."""
 
     n: int
@@ -107,7 +107,7 @@ class _Group(NamedTuple):
         return min(reached, self.nccl.ll_bandwidth) if protocol == "LL" and self.nodes > 1 else reached
 
 
-def _rings(kind: str, group: _Group) -> Iterator[_Line]:
+def _rings(kind: str, group: _NcclGroup) -> Iterator[_CostLine]:
     """All bytes pass every device, and the cards of a node carry as many rings side by side."""
     n, nodes = group.n, group.nodes
     times = 2 if kind == "all-reduce" else 1
@@ -118,38 +118,38 @@ def _rings(kind: str, group: _Group) -> Iterator[_Line]:
         hops = group.hops(row, times * (n - nodes), times * (nodes - 1))
         near, far = group.inside(protocol), group.between(protocol)
         per_byte = sent / min(near, far) + copied / near
-        yield _Line(f"ring {protocol}", row.start, hops, per_byte, hides=nodes == 1 and protocol == "LL128")
+        yield _CostLine(f"ring {protocol}", row.start, hops, per_byte, hides=nodes == 1 and protocol == "LL128")
 
 
-def _trees(kind: str, group: _Group) -> Iterator[_Line]:
+def _trees(kind: str, group: _NcclGroup) -> Iterator[_CostLine]:
     """Up and down: a chain inside each node, two binary trees among the nodes."""
     for protocol, row in _TREES.items():
         hops = group.hops(row, 2 * (group.g - 1), 2 * (group.nodes - 1).bit_length())
         per_byte = max(2 / group.inside(protocol), _across(group) / group.between(protocol))
-        yield _Line(f"tree {protocol}", row.start, hops, per_byte / _TREE_SHARE)
+        yield _CostLine(f"tree {protocol}", row.start, hops, per_byte / _TREE_SHARE)
 
 
-def _across(group: _Group) -> float:
+def _across(group: _NcclGroup) -> float:
     """Of the buffer, what a node sends to sum it up with the others'."""
     return 2 * (group.nodes - 1) / group.nodes
 
 
-def _nvls(kind: str, group: _Group) -> Iterator[_Line]:
+def _nvls(kind: str, group: _NcclGroup) -> Iterator[_CostLine]:
     """NVLink's switches add up and copy: a device sends its buffer, and 1/g of the sum for all; trees among nodes."""
     is_sum, g, nodes = kind == "all-reduce", group.g, group.nodes
     if not group.nccl.nvls_efficiency or g == 1 or (nodes > 1 and not is_sum):
         return
     near = (1 + is_sum / g) / (group.nccl.nvls_efficiency * group.machine.inside.bandwidth)
     if nodes == 1:
-        yield _Line("NVLS", _NVLS.start, group.hops(_NVLS, 1, 0), near)
+        yield _CostLine("NVLS", _NVLS.start, group.hops(_NVLS, 1, 0), near)
         return
     per_byte = max(near, _across(group) / (_TREE_SHARE * group.between("Simple")))
     filling = group.n * _FIRST_CHUNK * per_byte
     hops = group.hops(_NVLS, 1, 2 * (nodes - 1).bit_length())
-    yield _Line("NVLS tree", _NVLS.start, hops + filling, per_byte)
+    yield _CostLine("NVLS tree", _NVLS.start, hops + filling, per_byte)
 
 
-def _exchange(kind: str, group: _Group) -> Iterator[_Line]:
+def _exchange(kind: str, group: _NcclGroup) -> Iterator[_CostLine]:
     """A message to each other device.  Both classes of links work at once, and one message is posted while another is
     on its way: what is slowest decides.
     """
@@ -160,19 +160,19 @@ def _exchange(kind: str, group: _Group) -> Iterator[_Line]:
         yield _message(protocol, row, hops, per_byte, group.n)
 
 
-def _permute(kind: str, group: _Group) -> Iterator[_Line]:
+def _permute(kind: str, group: _NcclGroup) -> Iterator[_CostLine]:
     is_far = group.nodes > 1
     for protocol, row in _MESSAGES.items():
         rate = group.between(protocol) if is_far else group.inside(protocol)
         yield _message(protocol, row, group.hops(row, not is_far, is_far), 1 / rate, 1)
 
 
-def _message(protocol: str, row: _Row, hops: float, per_byte: float, count: int) -> _Line:
+def _message(protocol: str, row: _Row, hops: float, per_byte: float, count: int) -> _CostLine:
     most = count * _LL_MESSAGE if protocol == "LL" else inf
-    return _Line(f"direct {protocol}", row.start, hops, per_byte, most=most)
+    return _CostLine(f"direct {protocol}", row.start, hops, per_byte, most=most)
 
 
-ALGORITHMS: dict[str, tuple[Callable[[str, _Group], Iterator[_Line]], ...]] = {
+ALGORITHMS: dict[str, tuple[Callable[[str, _NcclGroup], Iterator[_CostLine]], ...]] = {
     "all-gather": (_rings, _nvls),
     "reduce-scatter": (_rings, _nvls),
     "all-reduce": (_rings, _trees, _nvls),
@@ -199,7 +199,7 @@ def nccl_time(kind: str, nbytes: float, where: GroupPlacement, machine: Machine)
 
 
 @lru_cache(maxsize=65536)
-def _lines(kind: str, where: GroupPlacement, machine: Machine) -> tuple[_Line, ...]:
+def _lines(kind: str, where: GroupPlacement, machine: Machine) -> tuple[_CostLine, ...]:
     assert machine.nccl is not None
-    group = _Group(where.size, where.per_node, where.nodes, machine, machine.nccl)
+    group = _NcclGroup(where.size, where.per_node, where.nodes, machine, machine.nccl)
     return tuple(line for lines in ALGORITHMS[kind] for line in lines(kind, group))

@@ -1,4 +1,4 @@
-"""When tasks run that share links: as `in_order`, but what is under way at the same time divides what it goes through.
+"""When tasks run that share links: as `run_in_order`, but what is under way at once divides what it goes through.
 
 Floor: cost.  Rates are max-min fair, found by progressive filling (Bertsekas and Gallager, Data Networks, 6.5.2): all
 that are under way grow together until a link is full, or one is as fast as when alone.  Knows neither machine nor
@@ -30,25 +30,25 @@ class LinkUse:
     links: tuple[int, ...]
 
 
-def sharing(tasks: Tasks, uses: Mapping[int, LinkUse], bandwidths: Sequence[float]) -> Times:
-    """As `in_order`, of tasks whose `seconds` are those when alone.
+def run_sharing_links(tasks: Tasks, uses: Mapping[int, LinkUse], bandwidths: Sequence[float]) -> Times:
+    """As `run_in_order`, of tasks whose `seconds` are those when alone.
 
     `uses`: by task, of those that use links; `bandwidths`: bytes per second, by link.
 
     >>> tasks = Tasks()
     >>> both = [tasks.add(3.0, (lane,), ()) for lane in range(2)]
     >>> use = LinkUse(latency=1.0, speed=1e9, links=(0,))
-    >>> sharing(tasks, dict.fromkeys(both, use), [1e9]).end
+    >>> run_sharing_links(tasks, dict.fromkeys(both, use), [1e9]).end
     [5.0, 5.0]
     """
     return _Sharing(tasks, uses, bandwidths).run()
 
 
-def fair_shares(uses: Mapping[int, LinkUse], bandwidths: Sequence[float]) -> dict[int, float]:
+def divide_fairly(uses: Mapping[int, LinkUse], bandwidths: Sequence[float]) -> dict[int, float]:
     """Of each task under way the share of its speed that it has.
 
     >>> slow, fast = LinkUse(0.0, 2.0, (0,)), LinkUse(0.0, 9.0, (0, 1))
-    >>> fair_shares({0: slow, 1: fast, 2: fast}, [10.0, 9.0])
+    >>> divide_fairly({0: slow, 1: fast, 2: fast}, [10.0, 9.0])
     {0: 1.0, 1: 0.4444444444444444, 2: 0.4444444444444444}
     """
     left = {link: bandwidths[link] for use in uses.values() for link in use.links}
@@ -136,7 +136,7 @@ class _Sharing:
         meeting = self._meeting(number)
         if meeting.keys() <= {number}:
             return
-        for task, share in fair_shares(meeting, self.bandwidths).items():
+        for task, share in divide_fairly(meeting, self.bandwidths).items():
             before = self.shares[task]
             if share != before:
                 self.shares[task] = share

@@ -13,7 +13,7 @@ from hlosharding.cost.machine import Machine
 from hlosharding.cost.step_breakdown import StepBreakdown
 from hlosharding.cost.step_figures import StepFigures
 from hlosharding.cost.timeline import STREAMS, Event, streams_of
-from hlosharding.cost.trace import Level, Row, Slice, trace_text
+from hlosharding.cost.trace import TraceLevel, TraceRow, TraceSlice, trace_text
 from hlosharding.cost.utilization import WholeStep, hardware_flops
 from hlosharding.ir import GuessedLoop, Module
 from hlosharding.notebook import InNotebooks
@@ -85,8 +85,8 @@ class Simulation(InNotebooks):
 
     def save_trace(self, path: Any) -> None:
         """Write a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open; whole or not at all."""
-        rows = [Row(f"one device of {self.machine.name}", streams_of(self.timeline))]
-        memory = (Level(0, when, nbytes) for when, nbytes in self.memory)
+        rows = [TraceRow(f"one device of {self.machine.name}", streams_of(self.timeline))]
+        memory = (TraceLevel(0, when, nbytes) for when, nbytes in self.memory)
         write_whole(path, trace_text(rows, map(_slice, self.timeline), memory))
 
     def __str__(self) -> str:
@@ -109,7 +109,7 @@ class Simulation(InNotebooks):
         )
 
 
-def _slice(event: Event) -> Slice:
+def _slice(event: Event) -> TraceSlice:
     inst = event.instruction
     details: dict[str, Any] = {"shape": str(inst.shape), "location": inst.location, "op_name": inst.op_name}
     if event.nbytes:
@@ -121,4 +121,4 @@ def _slice(event: Event) -> Slice:
     if not event.is_exact:
         details["trips"] = f"{event.trips}, a guess"
     lane, name = STREAMS.index(event.stream), f"{inst.opcode} {inst.name}"
-    return Slice(0, lane, name, event.start, event.seconds, details)
+    return TraceSlice(0, lane, name, event.start, event.seconds, details)

@@ -18,8 +18,8 @@ from hlosharding.cost.host_offload import leaves_on_host
 from hlosharding.cost.machine import Machine, Overlap, Runtime
 from hlosharding.cost.model import NOTHING_STATED, CostReport, cost
 from hlosharding.cost.simulation import Simulation
-from hlosharding.cost.step_breakdown import Part, Span, StepBreakdown, exposed
-from hlosharding.cost.tasks import Tasks, Times, first_ready
+from hlosharding.cost.step_breakdown import Part, Span, StepBreakdown, find_exposed
+from hlosharding.cost.tasks import Tasks, Times, run_first_ready
 from hlosharding.cost.timeline import STREAMS, Event, Stream
 from hlosharding.cost.topology import Topology, machine_of
 from hlosharding.cost.work import CONTROL
@@ -90,7 +90,7 @@ def simulate_priced(module: Module, report: CostReport, whole: Module | None = N
     >>> simulate_priced(module, cost(module)).time_s == simulate(module).time_s
     True
     """
-    found = _Run(module, report).computation(module.entry)
+    found = _ProgramRun(module, report).execute(module.entry)
     return Simulation(
         time_s=found.seconds,
         peak_memory_bytes=report.peak_memory_bytes,
@@ -99,7 +99,7 @@ def simulate_priced(module: Module, report: CostReport, whole: Module | None = N
         compute_s=report.compute_s,
         comm_s=report.comm_s,
         host_s=report.host_s,
-        memory=tuple(_memory(module, found.timeline)),
+        memory=tuple(_alive_over_time(module, found.timeline)),
         breakdown=found.breakdown,
         host_memory_bytes=report.host_memory_bytes,
         guessed_loops=report.guessed_loops,
@@ -117,7 +117,7 @@ def step_seconds(module: Module, report: CostReport) -> float:
     >>> step_seconds(module, cost(module)) == simulate(module).time_s
     True
     """
-    return first_ready(_Schedule(module.entry, _Run(module, report)).tasks).makespan
+    return run_first_ready(_TaskGraph(module.entry, _ProgramRun(module, report)).tasks).makespan
 
 
 class _Executed(NamedTuple):
@@ -140,7 +140,7 @@ class _Price(NamedTuple):
 _NOTHING = _Price(0.0)
 
 
-class _Run:
+class _ProgramRun:
     """Executes computations."""
 
     def __init__(self, module: Module, report: CostReport) -> None:
@@ -153,18 +153,18 @@ class _Run:
             first, *others = (named[one.name] for one in group)
             self.joined[first] = tuple(others)
 
-    def computation(self, computation: Computation) -> _Executed:
+    def execute(self, computation: Computation) -> _Executed:
         """One execution."""
-        schedule = _Schedule(computation, self)
-        times = first_ready(schedule.tasks)
+        schedule = _TaskGraph(computation, self)
+        times = run_first_ready(schedule.tasks)
         return _Executed(times.makespan, schedule.breakdown(times), schedule.events(times))
 
-    def price(self, inst: Instruction) -> _Price:
+    def price_of(self, inst: Instruction) -> _Price:
         """Of an op."""
         if inst.opcode == "while":
             return self._loop(inst, trip_count(inst))
         if inst.opcode in ("conditional", "call"):
-            longest = max((self.computation(each) for each in inst.called), key=lambda found: found.seconds)
+            longest = max((self.execute(each) for each in inst.called), key=lambda found: found.seconds)
             return _Price(longest.seconds, bound=longest.breakdown)
         row = self.rows.get(inst)
         if row is None or not row.executions:
@@ -174,17 +174,17 @@ class _Run:
 
     def _loop(self, inst: Instruction, trips: Trips) -> _Price:
         body, condition = while_parts(inst)
-        found, asked = self._trips(body, trips.count), self.computation(condition)
+        found, asked = self._trips(body, trips.count), self.execute(condition)
         seconds = found.seconds + trips.count * asked.seconds
         return _Price(seconds, "compute", found.breakdown + asked.breakdown * trips.count, trips)
 
     def _trips(self, body: Computation, count: int) -> _Executed:
         """So many: what a second trip adds to the first, each further one adds."""
-        first = self.computation(body)
+        first = self.execute(body)
         if count < 2 or not (self.dispatch or self._communicates(body)):
             return _Executed(count * first.seconds, first.breakdown * count)
-        two = _Schedule(body, self, trips=2)
-        times = first_ready(two.tasks)
+        two = _TaskGraph(body, self, trips=2)
+        times = run_first_ready(two.tasks)
         # What the second trip does while the first one waits, all further ones cannot do there, too.
         further = max(times.makespan - first.seconds, *two.busy_seconds())
         added = two.breakdown(times).beyond(first.breakdown, further)
@@ -193,7 +193,7 @@ class _Run:
     def _communicates(self, body: Computation) -> bool:
         return any(_stream(inst) != "compute" for inst in body.instructions)
 
-    def received(self, inst: Instruction) -> float:
+    def received_bytes(self, inst: Instruction) -> float:
         """Bytes received in one execution, by what runs as one with it, too."""
         row = self.rows.get(inst)
         if row is None or not row.executions:
@@ -208,19 +208,19 @@ def _stream(inst: Instruction) -> Stream:
     return "compute" if memory_of(inst) is None else "host"
 
 
-class _Schedule:
+class _TaskGraph:
     """Executions of one computation as tasks: an op each, collectives that run as one at the place of the first.
 
     `trips`: executions one after the other, where the computation is the body of a loop.
     """
 
-    def __init__(self, computation: Computation, run: _Run, trips: int = 1) -> None:
+    def __init__(self, computation: Computation, run: _ProgramRun, trips: int = 1) -> None:
         self.ops, self.run = computation.instructions, run
         self.place = {inst: n for n, inst in enumerate(self.ops)}
         firsts = {other: first for first, others in run.joined.items() for other in others if first in self.place}
         for other, first in firsts.items():
             self.place[other] = self.place[first]
-        self.prices = [_NOTHING if inst in firsts else run.price(inst) for inst in self.ops]
+        self.prices = [_NOTHING if inst in firsts else run.price_of(inst) for inst in self.ops]
         self.tasks = Tasks()
         for trip in range(trips):
             for inst, price in zip(self.ops, self.prices, strict=True):
@@ -278,7 +278,7 @@ class _Schedule:
             cause = made.get(times.cause[number])
             span = times.start[number], times.end[number]
             others = self.run.joined.get(inst, ())
-            made[number] = Event(inst, price.stream, *span, cause, self.run.received(inst), *price.trips, others)
+            made[number] = Event(inst, price.stream, *span, cause, self.run.received_bytes(inst), *price.trips, others)
         return list(made.values())
 
     def breakdown(self, times: Times) -> StepBreakdown:
@@ -299,12 +299,12 @@ class _Schedule:
                 else:
                     spans[held[0]].append((*span, bound))
         computing, *others = spans
-        for part, more in exposed(computing, others, times.makespan).items():
+        for part, more in find_exposed(computing, others, times.makespan).items():
             seconds[part] += more
         return inside + StepBreakdown(**seconds)
 
 
-def _memory(module: Module, timeline: Sequence[Event]) -> Iterator[tuple[float, int]]:
+def _alive_over_time(module: Module, timeline: Sequence[Event]) -> Iterator[tuple[float, int]]:
     """Bytes alive on the device over time: a value lives from the start of its op to the end of its last user."""
     alive = sum(p.shape.byte_size for p in module.entry.parameters)
     changes: list[tuple[float, int]] = []

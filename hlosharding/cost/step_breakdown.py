@@ -99,11 +99,11 @@ PARTS: Mapping[Part, tuple[str, str]] = {
 """What bounds a step that it takes most of, and its own name."""
 
 
-def exposed(computing: Iterable[Span], others: Sequence[Iterable[Span]], end: float) -> dict[Part, float]:
+def find_exposed(computing: Iterable[Span], others: Sequence[Iterable[Span]], end: float) -> dict[Part, float]:
     """Of a run until `end` what is not spent computing: in which parts another stream is busy (the first of several
     that are); the rest is waiting.
 
-    >>> dict(exposed([(0.0, 1.0, None)], [[(0.5, 3.0, "inside_s")]], 3.5))
+    >>> dict(find_exposed([(0.0, 1.0, None)], [[(0.5, 3.0, "inside_s")]], 3.5))
     {'inside_s': 2.0, 'waiting_s': 0.5}
     """
     found: defaultdict[Part, float] = defaultdict(float)

@@ -46,7 +46,7 @@ class Times:
         return max(self.end, default=0.0)
 
 
-def in_order(tasks: Tasks) -> Times:
+def run_in_order(tasks: Tasks) -> Times:
     """Every lane does its tasks in the program's order; a task on several lanes starts when all of them are free.
 
     Tasks wait only for tasks before them.
@@ -55,7 +55,7 @@ def in_order(tasks: Tasks) -> Times:
     >>> first = tasks.add(2.0, (0,), ())
     >>> both = tasks.add(1.0, (0, 1), ())
     >>> _ = tasks.add(5.0, (1,), (first,))
-    >>> in_order(tasks).start
+    >>> run_in_order(tasks).start
     [0.0, 2.0, 3.0]
     """
     lanes = 1 + max((lane for held in tasks.lanes for lane in held), default=NOTHING)
@@ -80,7 +80,7 @@ def in_order(tasks: Tasks) -> Times:
     return Times(starts, ends, causes)
 
 
-def first_ready(tasks: Tasks) -> Times:
+def run_first_ready(tasks: Tasks) -> Times:
     """Every lane takes the first task, in the program's order, that waits for nothing more, as a latency-hiding
     scheduler would.  A task holds one lane, or none: then it takes no time, and hands on what it waited for.
 
@@ -88,7 +88,7 @@ def first_ready(tasks: Tasks) -> Times:
     >>> slow = tasks.add(2.0, (0,), ())
     >>> late = tasks.add(1.0, (1,), (slow,))
     >>> _ = tasks.add(1.0, (1,), ())
-    >>> first_ready(tasks).start
+    >>> run_first_ready(tasks).start
     [0.0, 2.0, 0.0]
     """
     return _FirstReady(tasks).run()

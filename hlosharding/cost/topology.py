@@ -73,8 +73,8 @@ def topology(machine: str | Machine, num_devices: int | None = None) -> Topology
     hlosharding.errors.CostError: no machine 'h1000'; there are v100, dgx2_v100, a100, ...
     """
     if isinstance(machine, Machine):
-        return _described(machine if num_devices is None else machine.with_devices(num_devices))
-    return _described(machine_named(machine, 8 if num_devices is None else num_devices))
+        return _describe(machine if num_devices is None else machine.with_devices(num_devices))
+    return _describe(machine_named(machine, 8 if num_devices is None else num_devices))
 
 
 def machine_of(given: Machine | Topology) -> Machine:
@@ -83,7 +83,7 @@ def machine_of(given: Machine | Topology) -> Machine:
 
 
 @lru_cache(maxsize=64)
-def _described(machine: Machine) -> Topology:
+def _describe(machine: Machine) -> Topology:
     """The same devices each time, so that JAX finds again what it compiled for them."""
     return Topology(machine, xla_bridge.described_devices(target_config(machine), node_topology(machine)))
 

@@ -13,14 +13,14 @@ _MICRO = 1e6
 _NO_DETAILS: dict[str, Any] = {}
 
 
-class Row(NamedTuple):
+class TraceRow(NamedTuple):
     """What a trace shows as a process, with its lanes."""
 
     name: str
     lanes: Sequence[str]
 
 
-class Slice(NamedTuple):
+class TraceSlice(NamedTuple):
     """Something that takes time; seconds from the start of the run."""
 
     row: int
@@ -31,7 +31,7 @@ class Slice(NamedTuple):
     details: dict[str, Any] = _NO_DETAILS
 
 
-class Level(NamedTuple):
+class TraceLevel(NamedTuple):
     """From a moment on a counter of a row has this value."""
 
     row: int
@@ -39,28 +39,29 @@ class Level(NamedTuple):
     nbytes: float
 
 
-def trace_text(rows: Sequence[Row], slices: Iterable[Slice], memory: Iterable[Level]) -> str:
+def trace_text(rows: Sequence[TraceRow], slices: Iterable[TraceSlice], memory: Iterable[TraceLevel]) -> str:
     """The trace as JSON text.
 
-    >>> json.loads(trace_text([Row("device 0", ["compute"])], [Slice(0, 0, "dot", 0.0, 1e-6)], []))["traceEvents"][-1]
+    >>> text = trace_text([TraceRow("device 0", ["compute"])], [TraceSlice(0, 0, "dot", 0.0, 1e-6)], [])
+    >>> json.loads(text)["traceEvents"][-1]
     {'ph': 'X', 'pid': 0, 'tid': 1, 'name': 'dot', 'ts': 0.0, 'dur': 1.0, 'args': {}}
     """
     events = [*_names(rows), *map(_slice, slices), *map(_counter, memory)]
     return json.dumps({"displayTimeUnit": "ms", "traceEvents": events})
 
 
-def _names(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+def _names(rows: Sequence[TraceRow]) -> Iterator[dict[str, Any]]:
     for number, row in enumerate(rows):
         yield {"ph": "M", "pid": number, "name": "process_name", "args": {"name": row.name}}
         for lane, name in enumerate(row.lanes, 1):
             yield {"ph": "M", "pid": number, "tid": lane, "name": "thread_name", "args": {"name": name}}
 
 
-def _slice(found: Slice) -> dict[str, Any]:
+def _slice(found: TraceSlice) -> dict[str, Any]:
     times = {"ts": found.start * _MICRO, "dur": found.seconds * _MICRO}
     return {"ph": "X", "pid": found.row, "tid": found.lane + 1, "name": found.name, **times, "args": found.details}
 
 
-def _counter(found: Level) -> dict[str, Any]:
+def _counter(found: TraceLevel) -> dict[str, Any]:
     when = found.when * _MICRO
     return {"ph": "C", "pid": found.row, "name": "memory", "ts": when, "args": {"bytes": found.nbytes}}

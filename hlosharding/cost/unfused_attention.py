@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from hlosharding.cost.model import CostReport, Priced, local_time
-from hlosharding.cost.work import OpCost, flash_attention, op_cost
+from hlosharding.cost.work import OpWork, flash_attention, op_work
 from hlosharding.ir import Computation, Instruction, Module
 
 _PASSES = {(True, 2): (False,), (False, 3): (True,), (False, 4): (True,), (True, 5): (True,), (True, 6): (False, True)}
@@ -57,17 +57,19 @@ def unfused_attention(module: Module, report: CostReport) -> list[UnfusedAttenti
     if report.machine.platform not in _PLATFORMS:
         return []
     rows = {row.instruction: row for row in report.rows}
-    parts = [part for computation in module.computations for part in _parts(computation, rows, report)]
+    parts = [part for computation in module.computations for part in _find_parts(computation, rows, report)]
     lines = dict.fromkeys(part.location for part in parts)
-    found = [_added(line, (part for part in parts if part.location == line)) for line in lines]
+    found = [_add_up(line, (part for part in parts if part.location == line)) for line in lines]
     return sorted((each for each in found if each.saved_s > 0), key=lambda each: -each.saved_s)
 
 
-def _added(location: str, parts: Iterable[UnfusedAttention]) -> UnfusedAttention:
+def _add_up(location: str, parts: Iterable[UnfusedAttention]) -> UnfusedAttention:
     return UnfusedAttention(location, *map(sum, zip(*(part[1:] for part in parts), strict=True)))
 
 
-def _parts(computation: Computation, rows: dict[Instruction, Priced], report: CostReport) -> Iterator[UnfusedAttention]:
+def _find_parts(
+    computation: Computation, rows: dict[Instruction, Priced], report: CostReport
+) -> Iterator[UnfusedAttention]:
     seen: set[Instruction] = set()
     for op in computation.instructions:
         if _is_batched(op) and op in rows and op not in seen:
@@ -75,7 +77,7 @@ def _parts(computation: Computation, rows: dict[Instruction, Priced], report: Co
             seen |= scores.products
             passes = _PASSES.get((scores.has_exponential, len(scores.products)))
             if passes and op.operands[0].shape.element_type in _NARROW:
-                yield _priced(op, scores, passes, rows, report)
+                yield _price_part(op, scores, passes, rows, report)
 
 
 def _is_batched(op: Instruction) -> bool:
@@ -112,14 +114,14 @@ class _Scores:
 
     def _makers(self, op: Instruction) -> Iterator[Instruction]:
         """Other products whose results meet here; what was kept, and masks, make nothing."""
-        left = [] if op.opcode == "dot" else list(_read(op))
+        left = [] if op.opcode == "dot" else list(_values_read(op))
         while left:
             operand = left.pop()
             if operand.shape.is_array and operand.shape.size == self.size and operand not in self.kernels:
                 if _is_batched(operand):
                     yield operand
                 elif operand.opcode != "dot":
-                    left += _read(operand)
+                    left += _values_read(operand)
 
 
 def _readers(op: Instruction) -> Iterator[Instruction]:
@@ -131,13 +133,13 @@ def _readers(op: Instruction) -> Iterator[Instruction]:
         yield from (each for each in user.users if each.opcode == "get-tuple-element" and each.tuple_index in places)
 
 
-def _read(op: Instruction) -> Sequence[Instruction]:
+def _values_read(op: Instruction) -> Sequence[Instruction]:
     """What an op reads, of a tuple that was just made the element."""
     is_element = op.opcode == "get-tuple-element" and op.operands[0].opcode == "tuple"
     return (op.operands[0].operands[op.tuple_index],) if is_element else op.operands
 
 
-def _priced(
+def _price_part(
     op: Instruction,
     scores: _Scores,
     passes: tuple[bool, ...],
@@ -145,7 +147,7 @@ def _priced(
     report: CostReport,
 ) -> UnfusedAttention:
     own = [rows[each] for each in scores.kernels if each in rows]
-    fused = [_fused(op, is_backward) for is_backward in passes]
+    fused = [_fused_work(op, is_backward) for is_backward in passes]
     runs = rows[op].executions
     return UnfusedAttention(
         op.location,
@@ -156,11 +158,11 @@ def _priced(
     )
 
 
-def _fused(product: Instruction, is_backward: bool) -> OpCost:
+def _fused_work(product: Instruction, is_backward: bool) -> OpWork:
     """Of a fused kernel that makes these scores: it reads queries, keys and values, and writes the result and a sum a
     row; backward it reads these and the result's gradient, too, and writes three gradients.
     """
-    sizes, dtype = op_cost(product).matrix or (1, 1, 1, 1), product.operands[0].shape
+    sizes, dtype = op_work(product).matrix or (1, 1, 1, 1), product.operands[0].shape
     batch, queries, keys, depth = sizes
     arrays = 2 * (queries + keys) * depth * dtype.bits // 8
     nbytes = batch * ((2 if is_backward else 1) * arrays + _BYTES_OF_SUM * queries)

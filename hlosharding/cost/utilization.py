@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 
 from hlosharding.cost.machine import Machine
-from hlosharding.cost.work import OpCost, op_cost
+from hlosharding.cost.work import OpWork, op_work
 from hlosharding.ir import Instruction, Module, executions, fused_attention
 
 FlopsByType = Mapping[str, float]
@@ -43,18 +43,18 @@ def model_flops(module: Module) -> FlopsByType:
     [8.0, 6.0]
     """
     products = list(_products(module))
-    forward = {_text(op) for op, _, _ in products if _BACKWARD not in op.op_name}
+    forward = {_sameness_key(op) for op, _, _ in products if _BACKWARD not in op.op_name}
     # Where nobody asks for the loss the last layer's first pass is dead, and the second one is not a second one.
-    once = [each for each in products if _RECOMPUTED not in each[0].op_name or _text(each[0]) not in forward]
+    once = [each for each in products if _RECOMPUTED not in each[0].op_name or _sameness_key(each[0]) not in forward]
     trained = {op.location for op, _, _ in once if (call := fused_attention(op)) and call.is_backward}
     return _by_type((work.dtype, _unfused_flops(op, work, trained) * count) for op, work, count in once)
 
 
-def _products(module: Module) -> Iterator[tuple[Instruction, OpCost, int]]:
+def _products(module: Module) -> Iterator[tuple[Instruction, OpWork, int]]:
     """What a device's matrix units do, and how often."""
     for computation, runs in executions(module).items():
         for op in computation.instructions if not runs.is_fused else ():
-            work = op_cost(op)
+            work = op_work(op)
             if work.matrix is not None:
                 yield op, work, runs.count
 
@@ -66,12 +66,12 @@ def _by_type(counts: Iterable[tuple[str, float]]) -> FlopsByType:
     return dict(found)
 
 
-def _text(op: Instruction) -> tuple[object, ...]:
+def _sameness_key(op: Instruction) -> tuple[object, ...]:
     """The same of a product and of what computes it again."""
     return op.opcode, op.location, op.shape, *(operand.shape for operand in op.operands)
 
 
-def _unfused_flops(op: Instruction, work: OpCost, trained: Collection[str]) -> float:
+def _unfused_flops(op: Instruction, work: OpWork, trained: Collection[str]) -> float:
     """Of a call of fused attention those of its products if they were written out.  One that goes backward has those of
     its forward pass, too: whether another call is that pass, or computes it again, the op names do not tell.
     """

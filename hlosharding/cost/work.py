@@ -47,7 +47,7 @@ _DATA_MOVEMENT = frozenset(
 )
 
 
-class OpCost(NamedTuple):
+class OpWork(NamedTuple):
     """Work of one execution of an op on one device."""
 
     flops: float
@@ -64,19 +64,19 @@ class OpCost(NamedTuple):
     """Is it flash attention's gradients?"""
 
 
-NOTHING = OpCost(0.0, 0.0, 0.0)
+NOTHING = OpWork(0.0, 0.0, 0.0)
 
-SPECIAL: Registry[str, Callable[[Instruction], OpCost]] = Registry("op costs")
+SPECIAL: Registry[str, Callable[[Instruction], OpWork]] = Registry("op costs")
 
 
-def op_cost(op: Instruction) -> OpCost:
+def op_work(op: Instruction) -> OpWork:
     """Work of an op by itself; a fusion's and a reducer's computations are included, loop bodies and branches not.
 
     >>> import hlosharding.ir as ir
     >>> b = ir.Builder("m")
     >>> main = b.computation("main")
     >>> x = main.parameter(0, ir.Shape.array("f32", (8, 4)))
-    >>> op_cost(main.add("add", x.shape, (x, x))).flops, op_cost(main.add("tanh", x.shape, (x,)))[:2]
+    >>> op_work(main.add("add", x.shape, (x, x))).flops, op_work(main.add("tanh", x.shape, (x,)))[:2]
     (32.0, (0.0, 32.0))
     """
     opcode = op.opcode
@@ -87,13 +87,13 @@ def op_cost(op: Instruction) -> OpCost:
         return special(op)
     size = float(op.shape.size)
     if opcode in TRANSCENDENTAL:
-        return OpCost(0.0, size, traffic(op), None, op.shape.element_type)
+        return OpWork(0.0, size, traffic_bytes(op), None, op.shape.element_type)
     if opcode in ELEMENTWISE and opcode not in _DATA_MOVEMENT:
-        return OpCost(size, 0.0, traffic(op), None, op.shape.element_type)
-    return OpCost(0.0, 0.0, traffic(op))
+        return OpWork(size, 0.0, traffic_bytes(op), None, op.shape.element_type)
+    return OpWork(0.0, 0.0, traffic_bytes(op))
 
 
-def traffic(op: Instruction) -> float:
+def traffic_bytes(op: Instruction) -> float:
     """Bytes of all operands and the result, each once."""
     total = op.shape.byte_size
     for operand in op.operands:
@@ -106,7 +106,7 @@ def traffic(op: Instruction) -> float:
 
 
 @SPECIAL.register("dot")
-def _dot(op: Instruction) -> OpCost:
+def _dot(op: Instruction) -> OpWork:
     dims, lhs, rhs = op.dot_dims, op.operands[0].shape, op.operands[1].shape
     batch, rows, depth, columns = matrix_sizes(
         lhs.dims, rhs.dims, (dims.lhs_contracting, dims.rhs_contracting, dims.lhs_batch, dims.rhs_batch)
@@ -130,16 +130,16 @@ def matrix_sizes(
     return batch, rows, depth, columns
 
 
-def _product(op: Instruction, batch: int, rows: int, columns: int, depth: int) -> OpCost:
+def _product(op: Instruction, batch: int, rows: int, columns: int, depth: int) -> OpWork:
     flops = 2.0 * batch * rows * columns * depth
     dtype = op.operands[0].shape.element_type
     if op.operands[0].shape.is_complex:
         flops *= 4  # four real products
-    return OpCost(flops, 0.0, traffic(op), (batch, rows, columns, depth), dtype)
+    return OpWork(flops, 0.0, traffic_bytes(op), (batch, rows, columns, depth), dtype)
 
 
 @SPECIAL.register("ragged-dot")
-def _ragged_dot(op: Instruction) -> OpCost:
+def _ragged_dot(op: Instruction) -> OpWork:
     dims, ragged, _ = op.ragged_dims
     depth = prod(op.operands[0].shape.dims[d] for d in dims.lhs_contracting)
     size, columns = op.shape.size, max(1, op.shape.dims[-1])
@@ -150,7 +150,7 @@ def _ragged_dot(op: Instruction) -> OpCost:
 
 
 @SPECIAL.register("convolution")
-def _convolution(op: Instruction) -> OpCost:
+def _convolution(op: Instruction) -> OpWork:
     lhs, out, dims = op.operands[0].shape.dims, _first(op.shape).dims, op.conv_dims
     positions = prod(
         valid_positions(lhs[i], out[o], window)
@@ -189,17 +189,17 @@ def valid_positions(size: int, out: int, window: WindowDim) -> int:
 # Reductions: an applied computation times how often it is applied
 
 
-def _applied(op: Instruction, index: int, times: float, *, bytes: float | None = None) -> OpCost:
+def _work_applied(op: Instruction, index: int, times: float, *, bytes: float | None = None) -> OpWork:
     flops, transcendentals = computation_flops(op.called[index]) if index < len(op.called) else (1.0, 0.0)
-    moved = traffic(op) if bytes is None else bytes
-    return OpCost(flops * times, transcendentals * times, moved, None, _first(op.shape).element_type)
+    moved = traffic_bytes(op) if bytes is None else bytes
+    return OpWork(flops * times, transcendentals * times, moved, None, _first(op.shape).element_type)
 
 
 def computation_flops(computation: Computation) -> tuple[float, float]:
     """FLOPs and transcendentals of an applied computation (a reducer, a fusion)."""
     flops = transcendentals = 0.0
     for i in computation.instructions:
-        cost = op_cost(i)
+        cost = op_work(i)
         flops += cost.flops
         transcendentals += cost.transcendentals
     return flops, transcendentals
@@ -210,58 +210,58 @@ def _first(shape: Shape) -> Shape:
 
 
 @SPECIAL.register("reduce")
-def _reduce(op: Instruction) -> OpCost:
+def _reduce(op: Instruction) -> OpWork:
     # Of no elements the initial value alone is left.
-    return _applied(op, 0, max(0, op.operands[0].shape.size - _first(op.shape).size))
+    return _work_applied(op, 0, max(0, op.operands[0].shape.size - _first(op.shape).size))
 
 
 @SPECIAL.register("map")
-def _map(op: Instruction) -> OpCost:
-    return _applied(op, 0, op.shape.size)
+def _map(op: Instruction) -> OpWork:
+    return _work_applied(op, 0, op.shape.size)
 
 
 @SPECIAL.register("reduce-window")
-def _reduce_window(op: Instruction) -> OpCost:
+def _reduce_window(op: Instruction) -> OpWork:
     source, out = op.operands[0].shape, _first(op.shape)
     if any(w.is_running(n) for w, n in zip(op.window, source.dims, strict=True)):
-        return _applied(op, 0, out.size)
+        return _work_applied(op, 0, out.size)
     pairs = prod(valid_positions(n, o, w) for n, o, w in zip(source.dims, out.dims, op.window, strict=True))
-    return _applied(op, 0, max(0, pairs - out.size))
+    return _work_applied(op, 0, max(0, pairs - out.size))
 
 
 @SPECIAL.register("select-and-scatter")
-def _select_and_scatter(op: Instruction) -> OpCost:
+def _select_and_scatter(op: Instruction) -> OpWork:
     source = op.operands[1].shape.size
-    select = _applied(op, 0, source * (prod(w.size for w in op.window) - 1))
-    scatter = _applied(op, 1, source)
+    select = _work_applied(op, 0, source * (prod(w.size for w in op.window) - 1))
+    scatter = _work_applied(op, 1, source)
     return select._replace(flops=select.flops + scatter.flops)
 
 
 @SPECIAL.register("sort")
-def _sort(op: Instruction) -> OpCost:
+def _sort(op: Instruction) -> OpWork:
     shape = op.operands[0].shape
     length = shape.dims[op.dimensions[0]] if op.dimensions else shape.size
-    return _applied(op, 0, shape.size * ceil(log2(max(2, length))))
+    return _work_applied(op, 0, shape.size * ceil(log2(max(2, length))))
 
 
 @SPECIAL.register("topk")
-def _topk(op: Instruction) -> OpCost:
-    return OpCost(float(op.operands[0].shape.size), 0.0, traffic(op), None, op.operands[0].shape.element_type)
+def _topk(op: Instruction) -> OpWork:
+    return OpWork(float(op.operands[0].shape.size), 0.0, traffic_bytes(op), None, op.operands[0].shape.element_type)
 
 
 @SPECIAL.register("all-reduce", "all-reduce-start", "reduce-scatter")
-def _reducing_collective(op: Instruction) -> OpCost:
+def _reducing_collective(op: Instruction) -> OpWork:
     # (g - 1) / g of the buffer is combined on each device, by ring as by halving.  Traffic is the collective's price.
     size = max(map(len, device_groups(op, devices_of(op.module, (op,)))))
     elements = sum(o.shape.size for o in op.operands)
-    return _applied(op, 0, elements * (size - 1) / size, bytes=0.0)
+    return _work_applied(op, 0, elements * (size - 1) / size, bytes=0.0)
 
 
 @SPECIAL.register(
     "all-gather", "all-gather-start", "all-to-all", "collective-broadcast", "collective-permute",
     "collective-permute-start", "ragged-all-to-all", "send-done", "recv-done", "infeed", "outfeed",
 )  # fmt: skip
-def _moved_by_links(op: Instruction) -> OpCost:
+def _moved_by_links(op: Instruction) -> OpWork:
     return NOTHING
 
 
@@ -270,27 +270,27 @@ def _moved_by_links(op: Instruction) -> OpCost:
 
 
 @SPECIAL.register(*PART_READERS)
-def _reading_part(op: Instruction) -> OpCost:
-    return OpCost(0.0, 0.0, 2.0 * op.shape.byte_size + sum(o.shape.byte_size for o in op.operands[1:]))
+def _reading_part(op: Instruction) -> OpWork:
+    return OpWork(0.0, 0.0, 2.0 * op.shape.byte_size + sum(o.shape.byte_size for o in op.operands[1:]))
 
 
 @SPECIAL.register("dynamic-update-slice")
-def _writing_part(op: Instruction) -> OpCost:
+def _writing_part(op: Instruction) -> OpWork:
     # In place: the rest of the operand is not touched.
-    return OpCost(0.0, 0.0, 2.0 * op.operands[1].shape.byte_size)
+    return OpWork(0.0, 0.0, 2.0 * op.operands[1].shape.byte_size)
 
 
 @SPECIAL.register("scatter")
-def _scatter(op: Instruction) -> OpCost:
+def _scatter(op: Instruction) -> OpWork:
     arrays = (len(op.operands) - 1) // 2
     indices, updates = op.operands[arrays], op.operands[arrays + 1 :]
     # Updates are read, their targets read and written.
     moved = 3.0 * sum(u.shape.byte_size for u in updates) + indices.shape.byte_size
-    return _applied(op, 0, updates[0].shape.size, bytes=moved)
+    return _work_applied(op, 0, updates[0].shape.size, bytes=moved)
 
 
 @SPECIAL.register("set-dimension-size")
-def _set_size(op: Instruction) -> OpCost:
+def _set_size(op: Instruction) -> OpWork:
     return NOTHING
 
 
@@ -299,38 +299,40 @@ def _set_size(op: Instruction) -> OpCost:
 
 
 @SPECIAL.register("fft")
-def _fft(op: Instruction) -> OpCost:
+def _fft(op: Instruction) -> OpWork:
     # 5 N log2 N real operations for a complex transform (Cooley and Tukey), half of that where one side is real.
     real = op.fft_type in ("RFFT", "IRFFT")
     points = (op.operands[0] if op.fft_type == "RFFT" else op).shape.size
-    return OpCost((2.5 if real else 5.0) * points * sum(log2(max(1, n)) for n in op.fft_length), 0.0, traffic(op))
+    return OpWork((2.5 if real else 5.0) * points * sum(log2(max(1, n)) for n in op.fft_length), 0.0, traffic_bytes(op))
 
 
 @SPECIAL.register("cholesky")
-def _cholesky(op: Instruction) -> OpCost:
-    return OpCost(op.shape.size * op.shape.dims[-1] / 3, 0.0, traffic(op), None, op.shape.element_type)
+def _cholesky(op: Instruction) -> OpWork:
+    return OpWork(op.shape.size * op.shape.dims[-1] / 3, 0.0, traffic_bytes(op), None, op.shape.element_type)
 
 
 @SPECIAL.register("triangular-solve")
-def _triangular_solve(op: Instruction) -> OpCost:
-    return OpCost(float(op.shape.size * op.operands[0].shape.dims[-1]), 0.0, traffic(op), None, op.shape.element_type)
+def _triangular_solve(op: Instruction) -> OpWork:
+    return OpWork(
+        float(op.shape.size * op.operands[0].shape.dims[-1]), 0.0, traffic_bytes(op), None, op.shape.element_type
+    )
 
 
 @SPECIAL.register("rng", "rng-bit-generator", "rng-get-and-update-state")
-def _random(op: Instruction) -> OpCost:
+def _random(op: Instruction) -> OpWork:
     # As XLA: a random number is as dear as a transcendental function.
-    return OpCost(0.0, float(op.shape.size), float(op.shape.byte_size), None, "u32")
+    return OpWork(0.0, float(op.shape.size), float(op.shape.byte_size), None, "u32")
 
 
 @SPECIAL.register("batch-norm-inference", "batch-norm-training", "batch-norm-grad")
-def _batch_norm(op: Instruction) -> OpCost:
+def _batch_norm(op: Instruction) -> OpWork:
     # Mean, variance, scale and shift: some eight operations an element, twice that backward.
     each = 16.0 if op.opcode.endswith("grad") else 8.0
-    return OpCost(each * op.operands[0].shape.size, 0.0, traffic(op), None, op.operands[0].shape.element_type)
+    return OpWork(each * op.operands[0].shape.size, 0.0, traffic_bytes(op), None, op.operands[0].shape.element_type)
 
 
 @SPECIAL.register("custom-call")
-def _custom_call(op: Instruction) -> OpCost:
+def _custom_call(op: Instruction) -> OpWork:
     target = op.custom_call_target
     said = call_costs.get(target)
     if said is not None:
@@ -344,13 +346,13 @@ def _custom_call(op: Instruction) -> OpCost:
         return _convolution(op)
     if target in targets.ANNOTATIONS:
         return NOTHING
-    return OpCost(0.0, 0.0, traffic(op))
+    return OpWork(0.0, 0.0, traffic_bytes(op))
 
 
 _FILLS_ANY_DEVICE = (1, 1 << 20, 1 << 20, 1 << 20)
 
 
-def _said_cost(op: Instruction, found: EstimatedCost) -> OpCost:
+def _said_cost(op: Instruction, found: EstimatedCost) -> OpWork:
     """What a user's function says.  Raises CostError where that is no cost."""
     figures = (getattr(found, name, None) for name in ("flops", "transcendentals", "bytes_accessed"))
     if not all(isinstance(figure, Real) and 0.0 <= float(figure) < inf for figure in figures):
@@ -362,10 +364,10 @@ def _said_cost(op: Instruction, found: EstimatedCost) -> OpCost:
     leaves = (leaf for one in (*op.operands, op) for leaf in one.shape.leaves)
     dtype = next((leaf.element_type for leaf in leaves if leaf.is_floating), "f32")
     sizes = getattr(found, "matrix", None) or _FILLS_ANY_DEVICE
-    return OpCost(float(found.flops), float(found.transcendentals), float(found.bytes_accessed), sizes, dtype)
+    return OpWork(float(found.flops), float(found.transcendentals), float(found.bytes_accessed), sizes, dtype)
 
 
-def _library_product(op: Instruction) -> OpCost:
+def _library_product(op: Instruction) -> OpWork:
     """A matrix product of cuBLAS, whose dims stand in its backend config, or of oneDNN (plain rows times columns)."""
     lhs, rhs = op.operands[0].shape.dims, op.operands[1].shape.dims
     try:
@@ -383,18 +385,18 @@ def _library_product(op: Instruction) -> OpCost:
     return _product(op, batch, rows, columns, depth)
 
 
-def _fused_attention(op: Instruction, found: FusedAttention) -> OpCost:
+def _fused_attention(op: Instruction, found: FusedAttention) -> OpWork:
     """cuDNN's flash attention, in which scores stay: two products forward; backward five, the scores made again."""
     queries, keys = op.operands[0].shape, op.operands[1].shape
     batch, heads, depth = queries.dims[0], queries.dims[found.heads], queries.dims[3]
     products = batch * heads, queries.dims[found.length], keys.dims[found.length], depth
     seen = 0.5 if found.is_causal else 1.0
-    return flash_attention(products, queries.element_type, traffic(op), is_backward=found.is_backward, seen=seen)
+    return flash_attention(products, queries.element_type, traffic_bytes(op), is_backward=found.is_backward, seen=seen)
 
 
 def flash_attention(
     products: tuple[int, int, int, int], dtype: str, nbytes: float, *, is_backward: bool, seen: float = 1.0
-) -> OpCost:
+) -> OpWork:
     """Of queries times keys of these sizes: batches, queries, keys, head_dim.  `seen`: share of the scores that a mask
     leaves.
 
@@ -403,7 +405,7 @@ def flash_attention(
     """
     scores = prod(products[:3]) * seen
     flops = (5 if is_backward else 2) * 2.0 * scores * products[3]
-    return OpCost(flops, scores, nbytes, products, dtype, is_backward)
+    return OpWork(flops, scores, nbytes, products, dtype, is_backward)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -411,18 +413,18 @@ def flash_attention(
 
 
 @SPECIAL.register("fusion")
-def _fusion(op: Instruction) -> OpCost:
+def _fusion(op: Instruction) -> OpWork:
     body = op.called[0]
     flops = transcendentals = 0.0
     matrix, dtype = None, _first(op.shape).element_type
     for i in body.instructions:
-        cost = op_cost(i)
+        cost = op_work(i)
         flops += cost.flops
         transcendentals += cost.transcendentals
         if cost.matrix is not None:
             matrix, dtype = cost.matrix, cost.dtype
     moved = sum(_bytes_read(p) for p in body.instructions if p.opcode == "parameter") + _bytes_written(body.root)
-    return OpCost(flops, transcendentals, moved, matrix, dtype)
+    return OpWork(flops, transcendentals, moved, matrix, dtype)
 
 
 def _bytes_read(parameter: Instruction) -> float:

@@ -21,7 +21,7 @@ from hlosharding.ir.executions import GuessedLoop, Runs, executions, guessed_loo
 from hlosharding.ir.function_boundary import FunctionBoundary
 from hlosharding.ir.fused_attention import FusedAttention, attention_config, fused_attention
 from hlosharding.ir.graph import MAY_ACT, Computation, Instruction, ModuleGraph
-from hlosharding.ir.group_mode import GroupMode, group_mode, group_size
+from hlosharding.ir.group_mode import GroupMode, fault_of_ids, group_mode, group_size, named_things
 from hlosharding.ir.invalid_modules import blaming
 from hlosharding.ir.libraries import register_library
 from hlosharding.ir.marks import PARTITIONING_MARK, RULE_MARK, custom_partitioning_of, is_custom_partitioning
@@ -30,6 +30,7 @@ from hlosharding.ir.name_uniquer import NameUniquer
 from hlosharding.ir.opcode import (
     ALL_OPCODES,
     COLLECTIVES,
+    COLLECTIVES_AND_STARTS,
     CONTROL_FLOW,
     DEVICE_NUMBERS,
     ELEMENTWISE,
@@ -63,6 +64,7 @@ from hlosharding.ir.verifier import verify
 __all__ = [
     "ALL_OPCODES",
     "COLLECTIVES",
+    "COLLECTIVES_AND_STARTS",
     "CONTROL_FLOW",
     "DEVICE_NUMBERS",
     "ELEMENTWISE",
@@ -125,6 +127,7 @@ __all__ = [
     "digest",
     "excerpt",
     "executions",
+    "fault_of_ids",
     "fused_attention",
     "group_mode",
     "group_size",
@@ -137,6 +140,7 @@ __all__ = [
     "loop_counter",
     "memory_of",
     "named_memory",
+    "named_things",
     "neutral_element",
     "processor_of",
     "reduce_arrays",

@@ -6,13 +6,12 @@ result's shape: `shape_inference` and `shape_laws` do.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from hlosharding.ir.attributes import DotDims
 from hlosharding.ir.graph import Computation, Instruction
-from hlosharding.ir.group_mode import group_mode
-from hlosharding.ir.opcode import ALL_OPCODES, COLLECTIVES, NUM_OPERANDS
+from hlosharding.ir.group_mode import fault_of_ids, group_mode, named_things
+from hlosharding.ir.opcode import ALL_OPCODES, COLLECTIVES_AND_STARTS, NUM_OPERANDS
 from hlosharding.ir.shape import Shape
 
 Law = Callable[[Instruction], str | None]
@@ -37,7 +36,7 @@ def fault_of_attributes(inst: Instruction) -> str | None:
             return f"operand %{other.name} is no array"
     law = LAWS.get(inst.opcode)
     try:
-        if inst.opcode in _WITH_IDS and (fault := _ids(inst)) is not None:
+        if inst.opcode in COLLECTIVES_AND_STARTS and (fault := _fault_of_participants(inst)) is not None:
             return fault
         return None if law is None else law(inst)
     except (IndexError, ValueError):
@@ -50,10 +49,9 @@ _OF_ARRAYS = ALL_OPCODES - frozenset(
     " domain fusion get-tuple-element infeed opt-barrier outfeed recv recv-done send send-done tuple while".split()
 )
 """Ops that take no tuples and no tokens."""
-_WITH_IDS = COLLECTIVES | {f"{kind}-start" for kind in COLLECTIVES}
 
 
-def _ids(inst: Instruction) -> str | None:
+def _fault_of_participants(inst: Instruction) -> str | None:
     """Do its ids name each replica, partition or device once, and none that the module says is not there?
 
     As XLA's verifier; where a module is for one, nobody looks at the others.
@@ -63,15 +61,10 @@ def _ids(inst: Instruction) -> str | None:
         "among its sources": [source for source, _ in inst.source_target_pairs],
         "among its targets": [target for _, target in inst.source_target_pairs],
     }
-    replicas, partitions = inst.module.num_replicas, inst.module.num_partitions
-    limit = {"cross-partition": partitions, "flattened-id": replicas * partitions}.get(group_mode(inst), replicas)
-    for where, ids in columns.items():
-        if len(set(ids)) < len(ids):
-            return f"it has device {Counter(ids).most_common(1)[0][0]} twice {where}"
-        alien = next((number for number in ids if number < 0 or number >= limit > 1), None)
-        if alien is not None:
-            return f"it has device {alien} {where}; the program is for {limit}"
-    return None
+    count, noun = named_things(group_mode(inst), inst.module.num_partitions, inst.module.num_replicas)
+    limit = count if count > 1 else None
+    fault = first_fault(*(fault_of_ids(ids, limit, noun, where) for where, ids in columns.items()))
+    return fault and f"it has {fault}"
 
 
 def first_fault(*faults: str | None) -> str | None:

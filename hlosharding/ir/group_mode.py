@@ -5,6 +5,8 @@ Floor: ir.  Follows XLA's GetCollectiveOpGroupMode and GetSubgroupSize.  Which d
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Literal
 
 from hlosharding.ir.graph import Instruction
@@ -36,6 +38,36 @@ def group_mode(inst: Instruction) -> GroupMode:
     return "cross-replica-and-partition" if inst.channel_id else "cross-replica"
 
 
+def named_things(mode: GroupMode, partitions: int, replicas: int) -> tuple[int, str]:
+    """How many there are of what the ids name, and what one of them is called.
+
+    >>> named_things("cross-partition", 4, replicas=2), named_things("flattened-id", 4, replicas=2)
+    ((4, 'partition'), (8, 'device'))
+    """
+    match mode:
+        case "cross-partition":
+            return partitions, "device" if replicas == 1 else "partition"
+        case "flattened-id":
+            return partitions * replicas, "device"
+        case "cross-replica" | "cross-replica-and-partition":
+            return replicas, "replica"
+
+
+def fault_of_ids(ids: Sequence[int], limit: int | None, noun: str, where: str) -> str | None:
+    """What is wrong with ids: one stands there twice, is negative, or is not below the limit; or None.
+
+    >>> fault_of_ids((0, 1, 1), 4, "device", "among its targets"), fault_of_ids((0, 4), 4, "device", "in its groups")
+    ('device 1 twice among its targets', 'device 4 in its groups; the program is for 4')
+    """
+    if len(set(ids)) < len(ids):
+        # Counted once: a text may have a million of them, with the one twice at its end.
+        return f"{noun} {Counter(ids).most_common(1)[0][0]} twice {where}"
+    alien = next((number for number in ids if number < 0 or (limit is not None and number >= limit)), None)
+    if alien is None:
+        return None
+    return f"{noun} {alien} {where}" + ("" if limit is None else f"; the program is for {limit}")
+
+
 def group_size(inst: Instruction) -> int:
     """Devices in a group of a collective (in the first one); no groups mean one of all that the ids can name.
 
@@ -49,11 +81,5 @@ def group_size(inst: Instruction) -> int:
     """
     partitions, replicas = max(1, inst.module.num_partitions), max(1, inst.module.num_replicas)
     mode, groups = group_mode(inst), inst.replica_groups
-    match mode:
-        case "cross-partition":
-            size = len(groups[0]) if groups else partitions
-        case "flattened-id":
-            size = len(groups[0]) if groups else partitions * replicas
-        case "cross-replica" | "cross-replica-and-partition":
-            size = len(groups[0]) if groups else replicas
+    size = len(groups[0]) if groups else named_things(mode, partitions, replicas)[0]
     return size * partitions if mode == "cross-replica-and-partition" else size

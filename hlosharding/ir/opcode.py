@@ -24,6 +24,8 @@ TRANSCENDENTAL = frozenset(
 COLLECTIVES = frozenset(
     "all-gather all-reduce all-to-all collective-broadcast collective-permute ragged-all-to-all reduce-scatter".split()
 )
+COLLECTIVES_AND_STARTS = COLLECTIVES | {f"{opcode}-start" for opcode in COLLECTIVES}
+"""Ops in which devices meet; `collective_kind` says in which collective."""
 ASYNC = frozenset(
     "all-gather-done all-gather-start all-reduce-done all-reduce-start async-done async-start async-update"
     " collective-permute-done collective-permute-start copy-done copy-start recv recv-done send send-done".split()

@@ -10,7 +10,7 @@ from hlosharding.partitioner.overrides import ShardingOverride, ShardingTable, h
 from hlosharding.partitioner.partial_sums import linear_operands
 from hlosharding.partitioner.partition import LocalProgram, check_devices, partition_module
 from hlosharding.partitioner.plain_forms import in_plain_forms
-from hlosharding.partitioner.prices import Cost, Prices
+from hlosharding.partitioner.prices import Cost, ObjectivePrices, cost_of_plan
 from hlosharding.partitioner.repeated_layers import Folded, LayersDiffer, folded
 
 __all__ = [
@@ -20,15 +20,16 @@ __all__ = [
     "Folded",
     "LayersDiffer",
     "LocalProgram",
+    "ObjectivePrices",
     "OpPlan",
     "PartitionOptions",
-    "Prices",
     "ShardingOverride",
     "ShardingTable",
     "SplitAlternative",
     "SplitAlternatives",
     "alternatives_of",
     "check_devices",
+    "cost_of_plan",
     "folded",
     "has_manual_groups",
     "improved_table",

@@ -5,6 +5,8 @@ Floor: partitioner.  Formulas are the cost room's; here only what they are asked
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -52,13 +54,29 @@ def reduction_between(source: HloSharding, target: HloSharding, known: str | Non
     return known or ("add" if is_partial(source) or is_partial(target) else None)
 
 
+def cost_of_plan(request: ReshardRequest) -> Cost:
+    """Bytes and predicted seconds of the steps that the planner chooses."""
+    found = plan(request)
+    return Cost(found.mean_bytes, found.seconds)
+
+
 @dataclass(slots=True)
-class Prices:
-    """Prices on one machine, memoised."""
+class Prices(ABC):
+    """Prices on one machine, memoised.  Those who have them say in what they are compared."""
 
     machine: Machine
     objective: str = "time"
+    cost_of_reshard: Callable[[ReshardRequest], Cost] = cost_of_plan
+    """Of one between two shardings that differ."""
     _known: dict[tuple[Shape, HloSharding, HloSharding, str | None], Cost] = field(default_factory=dict)
+
+    @abstractmethod
+    def comparable(self, nbytes: Number, seconds: Number) -> Number:
+        """The figure by which splits of one op are compared, of bytes received and predicted seconds."""
+
+    @abstractmethod
+    def compute_seconds(self, points: Number, nbytes: Number, contracts: bool) -> Number:
+        """What an op over so many points of its iteration space that touches `nbytes` of memory adds to that figure."""
 
     def reshard_seconds(self, shape: Shape, source: HloSharding, target: HloSharding, reduce_kind: str | None) -> float:
         """`comparable_seconds` to bring an array from `source` to `target`, partial results combined on the way."""
@@ -71,7 +89,7 @@ class Prices:
         key = (shape, source, target, reduce_kind)
         cost = self._known.get(key)
         if cost is None:
-            cost = self._known[key] = self._planned(*key)
+            cost = self._known[key] = self.cost_of_reshard(self._request(*key))
         return cost
 
     def move_cost(self, value: ValuePlace, source: HloSharding, target: HloSharding) -> Cost:
@@ -83,39 +101,27 @@ class Prices:
         """`comparable_seconds` to have a value in another sharding; nothing where it is made anew."""
         return 0.0 if value.is_free else self.comparable_seconds(self.move_cost(value, value.sharding, target))
 
-    def _planned(self, shape: Shape, source: HloSharding, target: HloSharding, reduce_kind: str | None) -> Cost:
-        machine = self.machine
-        request = ReshardRequest(
+    def _request(self, shape: Shape, source: HloSharding, target: HloSharding, kind: str | None) -> ReshardRequest:
+        return ReshardRequest(
             shape,
             source,
             target,
-            reduce_kind=reduction_between(source, target, reduce_kind),
+            reduce_kind=reduction_between(source, target, kind),
             objective=self.objective,
-            machine=machine,
-            num_devices=machine.num_devices,
+            machine=self.machine,
+            num_devices=self.machine.num_devices,
         )
-        found = plan(request)
-        return Cost(found.mean_bytes, found.seconds)
 
     def comparable_seconds(self, cost: Cost) -> float:
-        """Seconds by which splits of one op are compared.
-
-        Where the objective is time, those predicted; else those of the bytes, and of the predicted ones so much as the
-        objective says.
-        """
-        return self._comparable(cost.mean_bytes, cost.seconds) if cost is not NOTHING else 0.0
+        """What is compared of a cost."""
+        return self.comparable(cost.mean_bytes, cost.seconds) if cost is not NOTHING else 0.0
 
     def least_seconds(self, nbytes: Numbers, trips: int = 1) -> Numbers:
         """`comparable_seconds` that no reshard by which a device receives so many bytes is below.
 
         With `trips` what it comes to in each of them, where it is done once before the loop.
         """
-        return self._comparable(nbytes / trips, least_seconds_of_each(nbytes, self.machine) / trips)
-
-    def _comparable(self, nbytes: Number, seconds: Number) -> Number:
-        if self.objective == "time":
-            return seconds
-        return weigh(self.objective, nbytes, seconds) / self.machine.inside.bandwidth
+        return self.comparable(nbytes / trips, least_seconds_of_each(nbytes, self.machine) / trips)
 
     def objective_value(self, cost: Cost) -> float:
         """The one figure that the objective minimises: bytes, to which seconds are added by the objective's rate."""
@@ -127,21 +133,32 @@ class Prices:
         gathered = shape.with_dims((parts.num_tiles_along(0), *shape.dims))
         return self.reshard_cost(gathered, parts, untile(parts, (0,)), None)
 
-    def compute_seconds(self, points: Number, nbytes: Number, contracts: bool) -> Number:
-        """Seconds of an op over so many points of its iteration space that touches `nbytes` of memory.
-
-        Like latency, what memory takes counts beside bytes on the wire only where the objective is time.
-        """
-        rate = self.machine.flops("f32") if contracts else self.machine.vector_flops
-        return _WORK_WEIGHT * 2 * points / rate + self._of_memory(nbytes)
-
-    def _of_memory(self, nbytes: Number) -> Number:
-        seconds = nbytes / self.machine.memory_bandwidth
-        rate = self.machine.inside.bandwidth if self.objective == "time" else OBJECTIVES[self.objective]
-        return seconds * rate / self.machine.inside.bandwidth
-
     def halo_cost(self, nbytes: float, messages: int) -> Cost:
         """What it costs to receive `nbytes` of halo in so many messages."""
         machine = self.machine
         seconds = messages * (machine.collective_launch + machine.inside.latency) + nbytes / machine.inside.bandwidth
         return Cost(nbytes, seconds)
+
+
+@dataclass(slots=True)
+class ObjectivePrices(Prices):
+    """Prices of which those are least that the objective asks for.
+
+    Where the objective is time, predicted seconds are compared; else those of the bytes, and of the predicted ones so
+    much as the objective says.
+    """
+
+    def comparable(self, nbytes: Number, seconds: Number) -> Number:
+        if self.objective == "time":
+            return seconds
+        return weigh(self.objective, nbytes, seconds) / self.machine.inside.bandwidth
+
+    def compute_seconds(self, points: Number, nbytes: Number, contracts: bool) -> Number:
+        rate = self.machine.flops("f32") if contracts else self.machine.vector_flops
+        return _WORK_WEIGHT * 2 * points / rate + self._of_memory(nbytes)
+
+    def _of_memory(self, nbytes: Number) -> Number:
+        # As latency, it counts beside bytes on the wire only where the objective is time.
+        seconds = nbytes / self.machine.memory_bandwidth
+        rate = self.machine.inside.bandwidth if self.objective == "time" else OBJECTIVES[self.objective]
+        return seconds * rate / self.machine.inside.bandwidth

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hlosharding.cost import Machine, machine_said, parse_machine
+from hlosharding.cost import Machine, machine_for, parse_machine
 from hlosharding.errors import ModuleError, PlanError, ShardingError
 from hlosharding.frontends import annotate
 from hlosharding.ir import Module
@@ -146,7 +146,7 @@ class PlanFile:
         if not self.machine:
             return None
         count = program if isinstance(program, int) else program.num_partitions
-        return machine_said(parse_machine(self.machine), count)
+        return machine_for(parse_machine(self.machine), count)
 
     @property
     def _record(self) -> dict[str, Any]:

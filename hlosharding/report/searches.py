@@ -11,7 +11,7 @@ from typing import Any
 from hlosharding.report.model import Column, Facts, Kind, Picture, Shown, Table, Text, View
 from hlosharding.report.pareto import pareto, pareto_svg
 from hlosharding.report.programs import step_record
-from hlosharding.search import Improved, PricedPlan, SearchResult, spelled
+from hlosharding.search import Improved, PricedPlan, SearchResult, spec_text
 
 
 def search_view(result: SearchResult, *, most: int = 10) -> View:
@@ -78,8 +78,8 @@ def improved_view(found: Improved) -> View:
         rows=[
             {
                 "argument": change.argument,
-                "before": spelled(change.before),
-                "after": spelled(change.after),
+                "before": spec_text(change.before),
+                "after": spec_text(change.after),
                 "time_before_s": change.time_before_s,
                 "time_s": change.time_s,
             }

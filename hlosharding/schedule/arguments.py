@@ -27,24 +27,24 @@ def value_of(parameter: Parameter, given: Argument) -> Value:
         raise ScheduleError(f"parameter %{parameter.name} has no type", remedy="state those of the entry's parameters")
     if not isinstance(given, ValueType | Known):
         if not is_abstract(given):
-            return _known(parameter.name, stated, given)
+            return _as_known(parameter.name, stated, given)
         given = replace(stated, shape=Shape.from_dtype(given.dtype, given.shape))
     if type_of(given) != stated:
         raise ScheduleError(f"parameter %{parameter.name} is {stated}, the argument {type_of(given)}")
     return given
 
 
-def _known(name: str, stated: ValueType, given: Any) -> Known:
+def _as_known(name: str, stated: ValueType, given: Any) -> Known:
     try:
         array = np.asarray(given)
-        if _numbers(Shape.from_dtype(array.dtype, ())) > _numbers(stated.shape):
+        if _kind_of_numbers(Shape.from_dtype(array.dtype, ())) > _kind_of_numbers(stated.shape):
             raise ScheduleError(f"an array of {array.dtype} for {stated.shape}", remedy="convert it")
         return Known(array, stated)
     except HloShardingError as error:
         raise ScheduleError(error.what, where=f"argument %{name}", remedy=error.remedy) from None
 
 
-def _numbers(shape: Shape) -> int:
+def _kind_of_numbers(shape: Shape) -> int:
     """Which numbers it is of: real ones hold integers, complex ones hold both."""
     return 2 if shape.is_complex else int(shape.is_floating)
 

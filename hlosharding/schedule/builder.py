@@ -11,13 +11,13 @@ from typing import Any
 
 from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.ir import Shape
-from hlosharding.schedule.interpreter import look_at
+from hlosharding.schedule.interpreter import infer_op
 from hlosharding.schedule.local_ops import Add, Concat, Split
 from hlosharding.schedule.op import Op, Value, type_of
 from hlosharding.schedule.schedule import Schedule
 from hlosharding.schedule.sources import Constant, Number
 from hlosharding.schedule.steps import Apply, Free, Function, Parameter, Step, place_of
-from hlosharding.schedule.transfers import AllGather, AllReduce, Reduce, ReduceScatter, Send
+from hlosharding.schedule.transfers import Send, SubmeshAllGather, SubmeshAllReduce, SubmeshReduce, SubmeshReduceScatter
 from hlosharding.schedule.value_type import ValueType
 from hlosharding.sharding import REPLICATED, HloSharding
 
@@ -62,17 +62,17 @@ class ScheduleBuilder:
         """What the schedule takes: an array of a global shape on some devices."""
         kind = ValueType(shape, tuple(devices), sharding)
         sharding.validate(shape.dims, len(kind.devices))
-        self._parameters.append(Parameter(self._named(name), kind))
+        self._parameters.append(Parameter(self._claim_name(name), kind))
         return Ref(name, kind)
 
     def run(self, op: Op, *operands: Ref, names: Sequence[str] = ()) -> list[Ref]:
         """A step; its results.  Raises ScheduleError where the operands do not fit."""
         try:
-            made = look_at(op, [operand.value for operand in operands])
+            made = infer_op(op, [operand.value for operand in operands])
         except HloShardingError as error:
             step = Apply(op, tuple(o.name for o in operands), ())
             raise ScheduleError(error.what, where=place_of("main", step), remedy=error.remedy) from None
-        results = [self._named(names[n] if n < len(names) else self._new()) for n in range(len(made))]
+        results = [self._claim_name(names[n] if n < len(names) else self._new_name()) for n in range(len(made))]
         self._steps.append(Apply(op, tuple(o.name for o in operands), tuple(results)))
         if op.name.startswith("@"):
             self._keep(op)
@@ -109,19 +109,19 @@ class ScheduleBuilder:
 
     def reduce(self, *terms: Ref, to: Sequence[int]) -> Ref:
         """The sum of terms that lie apart, on one of their submeshes."""
-        return self.run(Reduce(tuple(to)), *terms)[0]
+        return self.run(SubmeshReduce(tuple(to)), *terms)[0]
 
     def all_reduce(self, *terms: Ref) -> list[Ref]:
         """The sum of terms that lie apart, on each of their submeshes."""
-        return self.run(AllReduce(), *terms)
+        return self.run(SubmeshAllReduce(), *terms)
 
     def reduce_scatter(self, *terms: Ref, dim: int = 0, axis: str = "owner") -> list[Ref]:
         """A piece of the sum on each of the terms' submeshes."""
-        return self.run(ReduceScatter(dim, axis), *terms)
+        return self.run(SubmeshReduceScatter(dim, axis), *terms)
 
     def all_gather(self, *pieces: Ref, dim: int = 0) -> list[Ref]:
         """Pieces that lie apart, joined on each of their submeshes."""
-        return self.run(AllGather(dim), *pieces)
+        return self.run(SubmeshAllGather(dim), *pieces)
 
     def free(self, *values: Ref) -> None:
         """Nothing reads these any more."""
@@ -134,12 +134,12 @@ class ScheduleBuilder:
         made.verify()
         return made
 
-    def _new(self) -> str:
+    def _new_name(self) -> str:
         name = f"v{self._count}"
         self._count += 1
-        return name if name not in self._names else self._new()
+        return name if name not in self._names else self._new_name()
 
-    def _named(self, name: str) -> str:
+    def _claim_name(self, name: str) -> str:
         if name in self._names:
             raise ScheduleError(f"%{name} is defined twice", remedy="each value has a name of its own")
         self._names.add(name)

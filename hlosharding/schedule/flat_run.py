@@ -16,7 +16,7 @@ from hlosharding.schedule.value_type import ValueType
 V = TypeVar("V", bound=Hashable)
 
 
-class Event(NamedTuple):
+class RunEvent(NamedTuple):
     """An op that ran, or values that were freed."""
 
     step: Apply | None
@@ -32,29 +32,29 @@ class FlatRun(Observer):
     def __init__(self) -> None:
         self.types: list[ValueType] = []
         """By the number of the value."""
-        self.events: list[Event] = []
+        self.events: list[RunEvent] = []
         self.parameters: Names = ()
         self.results: Names = ()
 
-    def entered(self, parameters: Names, values: Sequence[Value]) -> None:
+    def on_enter(self, parameters: Names, values: Sequence[Value]) -> None:
         self.parameters = parameters
         self.types += map(type_of, values)
 
-    def applied(self, step: Apply, function: str, operands: Names, results: Names, made: Sequence[Value]) -> None:
+    def on_apply(self, step: Apply, function: str, operands: Names, results: Names, made: Sequence[Value]) -> None:
         self.types += map(type_of, made)
-        self.events.append(Event(step, function, operands, results))
+        self.events.append(RunEvent(step, function, operands, results))
 
-    def freed(self, values: Names) -> None:
-        self.events.append(Event(None, "", values, ()))
+    def on_free(self, values: Names) -> None:
+        self.events.append(RunEvent(None, "", values, ()))
 
-    def left(self, results: Names) -> None:
+    def on_leave(self, results: Names) -> None:
         self.results = results
 
 
-def dropped_after(steps: Sequence[tuple[Sequence[V], Sequence[V]]], kept: Iterable[V]) -> list[list[V]]:
+def find_dropped(steps: Sequence[tuple[Sequence[V], Sequence[V]]], kept: Iterable[V]) -> list[list[V]]:
     """For each step, as what it reads and what it makes, the values that nobody reads after it; `kept` stay.
 
-    >>> dropped_after([(["x"], ["y", "unread"]), (["x", "y"], ["z"])], ["z"])
+    >>> find_dropped([(["x"], ["y", "unread"]), (["x", "y"], ["z"])], ["z"])
     [['unread'], ['x', 'y']]
     """
     seen = set(kept)

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Stack:
+class ArrayParts:
     """One of the caller's arrays: whole, or in parts along a dim, a parameter (or result) each."""
 
     lengths: tuple[int, ...] = ()
@@ -36,35 +36,35 @@ class Interface:
     """The caller's arrays in order, and how each is one or more parameters, or results, of @main.
 
     >>> import numpy as np
-    >>> both = Interface((Stack(), Stack((2, 1))), (Stack((2, 1)),))
-    >>> [a.tolist() for a in both.cut([np.zeros(2), np.arange(3)], part_of)]
+    >>> both = Interface((ArrayParts(), ArrayParts((2, 1))), (ArrayParts((2, 1)),))
+    >>> [a.tolist() for a in both.cut_arrays([np.zeros(2), np.arange(3)], cut_part)]
     [[0.0, 0.0], [0, 1], [2]]
     >>> both.arguments
     (0, 1, 1)
     """
 
-    parameters: tuple[Stack, ...]
-    results: tuple[Stack, ...]
+    parameters: tuple[ArrayParts, ...]
+    results: tuple[ArrayParts, ...]
 
     @property
     def arguments(self) -> tuple[int, ...]:
         """Of each parameter of @main the number of the caller's array."""
         return tuple(n for n, kind in enumerate(self.parameters) for _ in range(kind.parts))
 
-    def cut(self, arrays: Sequence[Any], part: Callable[[Any, Stack, int], Any]) -> list[Any]:
+    def cut_arrays(self, arrays: Sequence[Any], part: Callable[[Any, ArrayParts, int], Any]) -> list[Any]:
         """The caller's arrays as @main's.  Raises ScheduleError for another number of arrays."""
         if len(arrays) != len(self.parameters):
             raise ScheduleError(f"{len(arrays)} arrays for {len(self.parameters)} arguments")
         numbered = enumerate(zip(arrays, self.parameters, strict=True))
-        return [each for number, (array, kind) in numbered for each in _parts(number, array, kind, part)]
+        return [each for number, (array, kind) in numbered for each in _cut_array(number, array, kind, part)]
 
-    def joined(self, values: Sequence[Any], join: Callable[[Sequence[Any], Stack], Any]) -> list[Any]:
+    def join_arrays(self, values: Sequence[Any], join: Callable[[Sequence[Any], ArrayParts], Any]) -> list[Any]:
         """@main's results as the caller's."""
-        taken = zip(by_stack(self.results, values), self.results, strict=True)
+        taken = zip(group_by_array(self.results, values), self.results, strict=True)
         return [join(parts, kind) if kind.parts > 1 else parts[0] for parts, kind in taken]
 
 
-def _parts(number: int, array: Any, kind: Stack, part: Callable[[Any, Stack, int], Any]) -> list[Any]:
+def _cut_array(number: int, array: Any, kind: ArrayParts, part: Callable[[Any, ArrayParts, int], Any]) -> list[Any]:
     if kind.parts == 1:
         return [array]
     try:
@@ -73,7 +73,7 @@ def _parts(number: int, array: Any, kind: Stack, part: Callable[[Any, Stack, int
         raise ScheduleError(error.what, where=f"argument {number}") from None
 
 
-def by_stack(stacks: Sequence[Stack], values: Sequence[T]) -> list[list[T]]:
+def group_by_array(stacks: Sequence[ArrayParts], values: Sequence[T]) -> list[list[T]]:
     """Of each array its parts, from those of all."""
     rest = iter(values)
     return [list(islice(rest, stack.parts)) for stack in stacks]
@@ -81,7 +81,7 @@ def by_stack(stacks: Sequence[Stack], values: Sequence[T]) -> list[list[T]]:
 
 def whole_arrays(parameters: int, results: int) -> Interface:
     """Of a schedule that takes and gives so many arrays as they are."""
-    return Interface((Stack(),) * parameters, (Stack(),) * results)
+    return Interface((ArrayParts(),) * parameters, (ArrayParts(),) * results)
 
 
 def is_abstract(array: Any) -> bool:
@@ -89,7 +89,7 @@ def is_abstract(array: Any) -> bool:
     return hasattr(array, "dtype") and not hasattr(array, "__array__")
 
 
-def part_of(array: Any, kind: Stack, part: int) -> Any:
+def cut_part(array: Any, kind: ArrayParts, part: int) -> Any:
     """One part of an array, or of a ShapeDtypeStruct.  Raises ScheduleError for one that is not cut so."""
     dims = np.shape(array)
     if kind.dim >= len(dims) or dims[kind.dim] != sum(kind.lengths):
@@ -97,18 +97,18 @@ def part_of(array: Any, kind: Stack, part: int) -> Any:
         raise ScheduleError(f"an array of shape {list(dims)} is not cut into {parts} rows along dim {kind.dim}")
     first, rows = sum(kind.lengths[:part]), kind.lengths[part]
     if is_abstract(array):
-        return _resized(array, kind.dim, rows)
+        return _abstract_of_size(array, kind.dim, rows)
     return np.asarray(array)[(slice(None),) * kind.dim + (slice(first, first + rows),)]
 
 
-def joined_whole(parts: Sequence[Any], kind: Stack) -> Any:
+def join_parts(parts: Sequence[Any], kind: ArrayParts) -> Any:
     """The parts as one numpy array, or, where some are ShapeDtypeStructs, as one of these."""
     if any(map(is_abstract, parts)):
-        return _resized(parts[0], kind.dim, sum(part.shape[kind.dim] for part in parts))
+        return _abstract_of_size(parts[0], kind.dim, sum(part.shape[kind.dim] for part in parts))
     return np.concatenate(parts, axis=kind.dim)
 
 
-def _resized(array: Any, dim: int, size: int) -> Any:
+def _abstract_of_size(array: Any, dim: int, size: int) -> Any:
     import jax
 
     return jax.ShapeDtypeStruct((*array.shape[:dim], size, *array.shape[dim + 1 :]), array.dtype)

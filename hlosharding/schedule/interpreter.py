@@ -13,7 +13,7 @@ import numpy as np
 
 from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.schedule.arguments import Argument, value_of
-from hlosharding.schedule.op import Known, Op, Value, type_of, without_meaning
+from hlosharding.schedule.op import Known, Op, Value, no_meaning, type_of
 from hlosharding.schedule.steps import (
     Apply,
     Call,
@@ -34,19 +34,19 @@ Names = tuple[int, ...]
 class Observer:
     """What is told of each step of a run.  Values are numbered: one that a call hands on keeps its number."""
 
-    def entered(self, parameters: Names, values: Sequence[Value]) -> None:
+    def on_enter(self, parameters: Names, values: Sequence[Value]) -> None:
         """The run begins with these."""
 
-    def applied(self, step: Apply, function: str, operands: Names, results: Names, made: Sequence[Value]) -> None:
+    def on_apply(self, step: Apply, function: str, operands: Names, results: Names, made: Sequence[Value]) -> None:
         """An op ran; `made` are its results."""
 
-    def named(self, name: str, value: int, function: str) -> None:
+    def on_name(self, name: str, value: int, function: str) -> None:
         """A call made this value; the function that called gives it this name."""
 
-    def freed(self, values: Names) -> None:
+    def on_free(self, values: Names) -> None:
         """Nothing reads these any more."""
 
-    def left(self, results: Names) -> None:
+    def on_leave(self, results: Names) -> None:
         """The run ends, with these as its results."""
 
 
@@ -72,12 +72,12 @@ def interpret(
     if arguments is not None and len(arguments) != len(main.parameters):
         what = f"{len(arguments)} arguments for the {len(main.parameters)} parameters of @{main.name}"
         raise ScheduleError(what, remedy=f"they are {names_text([p.name for p in main.parameters])}")
-    run = _Run(functions, observer or Observer(), look_at if arguments is None else compute)
+    run = _Interpretation(functions, observer or Observer(), infer_op if arguments is None else compute_op)
     given = list(map(value_of, main.parameters, arguments or [p.type for p in main.parameters]))
-    parameters = tuple(map(run.number, given))
-    run.observer.entered(parameters, given)
-    results = run.function(main, parameters, ())
-    run.observer.left(results)
+    parameters = tuple(map(run.add_value, given))
+    run.observer.on_enter(parameters, given)
+    results = run.run_function(main, parameters, ())
+    run.observer.on_leave(results)
     return [run.values[n] for n in results]
 
 
@@ -90,28 +90,28 @@ def run_reference(functions: Functions, arrays: Sequence[Any]) -> list[np.ndarra
 class _Computing(Observer):
     """Every element of every value is known."""
 
-    def applied(self, step: Apply, function: str, operands: Names, results: Names, made: Sequence[Value]) -> None:
+    def on_apply(self, step: Apply, function: str, operands: Names, results: Names, made: Sequence[Value]) -> None:
         if not step.op.has_meaning:
-            raise without_meaning(step.op)
+            raise no_meaning(step.op)
 
 
 Making = Callable[[Op, Sequence[Value]], Sequence[Value]]
 
 
-def compute(op: Op, operands: Sequence[Value]) -> Sequence[Value]:
+def compute_op(op: Op, operands: Sequence[Value]) -> Sequence[Value]:
     """What an op makes of values in a run: computed, where all are known."""
-    return _computed(op, operands, op.infer(operands))
+    return _compute_known(op, operands, op.infer(operands))
 
 
-def look_at(op: Op, operands: Sequence[Value]) -> Sequence[Value]:
+def infer_op(op: Op, operands: Sequence[Value]) -> Sequence[Value]:
     """What an op makes of values while a schedule is only looked at: soon done, whatever a stranger wrote."""
     made = op.infer(operands)
     if op.is_program or any(type_of(value).shape.size > MOST_KNOWN for value in made):
         return [value if type_of(value).shape.size <= MOST_KNOWN else type_of(value) for value in made]
-    return _computed(op, operands, made)
+    return _compute_known(op, operands, made)
 
 
-def _computed(op: Op, operands: Sequence[Value], made: Sequence[Value]) -> Sequence[Value]:
+def _compute_known(op: Op, operands: Sequence[Value], made: Sequence[Value]) -> Sequence[Value]:
     known = [value for value in operands if isinstance(value, Known)]
     if len(known) < len(operands) or not op.has_meaning:
         return made
@@ -121,7 +121,7 @@ def _computed(op: Op, operands: Sequence[Value], made: Sequence[Value]) -> Seque
     return [Known(array, type_of(value)) for array, value in zip(arrays, made, strict=True)]
 
 
-class _Run:
+class _Interpretation:
     def __init__(self, functions: Functions, observer: Observer, made_by: Making) -> None:
         self.functions, self.observer, self.made_by = functions, observer, made_by
         self.values: list[Value] = []
@@ -129,30 +129,30 @@ class _Run:
         self.inferred: dict[tuple[Any, ...], Sequence[Value]] = {}
         """(op, its operands) to results: what is repeated on equal types is inferred once."""
 
-    def number(self, value: Value) -> int:
+    def add_value(self, value: Value) -> int:
         self.values.append(value)
         return len(self.values) - 1
 
-    def function(self, function: Function, arguments: Names, callers: tuple[str, ...]) -> Names:
+    def run_function(self, function: Function, arguments: Names, callers: tuple[str, ...]) -> Names:
         if function.name in callers:
             raise ScheduleError(f"@{function.name} calls itself", remedy="a schedule has no recursion")
         env: dict[str, int] = {}
         for parameter, number in zip(function.parameters, arguments, strict=True):
             _define(env, parameter.name, number)
-            _agrees(parameter.type, type_of(self.values[number]))
+            _check_agrees(parameter.type, type_of(self.values[number]))
         for step in function.steps:
             try:
-                self.step(step, function, env, callers)
+                self.run_step(step, function, env, callers)
             except HloShardingError as error:
                 if isinstance(error, ScheduleError) and error.where is not None:
                     raise
                 raise ScheduleError(error.what, where=place_of(function.name, step), remedy=error.remedy) from error
         try:
-            return tuple(self.read(env, name) for name in function.results)
+            return tuple(self.read_name(env, name) for name in function.results)
         except ScheduleError as error:
             raise ScheduleError(error.what, where=f"return of @{function.name}", remedy=error.remedy) from error
 
-    def read(self, env: dict[str, int], name: str) -> int:
+    def read_name(self, env: dict[str, int], name: str) -> int:
         number = env.get(name)
         if number is None:
             raise ScheduleError(f"%{name} is not defined before")
@@ -160,40 +160,42 @@ class _Run:
             raise ScheduleError(f"%{name} is gone: it was freed, or an op overwrote it", remedy="read it earlier")
         return number
 
-    def step(self, step: Step, at: Function, env: dict[str, int], callers: tuple[str, ...]) -> None:
+    def run_step(self, step: Step, at: Function, env: dict[str, int], callers: tuple[str, ...]) -> None:
         if isinstance(step, Free):
-            freed = tuple(self.read(env, name) for name in step.values)
-            self.observer.freed(freed)
+            freed = tuple(self.read_name(env, name) for name in step.values)
+            self.observer.on_free(freed)
             self.gone.update(freed)
             return
-        operands = tuple(self.read(env, name) for name in step.operands)
+        operands = tuple(self.read_name(env, name) for name in step.operands)
         made_before = len(self.values)
         results = (
-            self.call(step, operands, (*callers, at.name)) if isinstance(step, Call) else self.apply(step, operands)
+            self.run_call(step, operands, (*callers, at.name))
+            if isinstance(step, Call)
+            else self.run_op(step, operands)
         )
         if len(results) != len(step.results):
             raise ScheduleError(f"it has {len(results)} results, {len(step.results)} are named")
         for name, number in zip(step.results, results, strict=True):
             _define(env, name, number)
             if isinstance(step, Call) and number >= made_before:
-                self.observer.named(name, number, at.name)
+                self.observer.on_name(name, number, at.name)
         for stated, number in zip(step.stated, results, strict=False):
-            _agrees(stated, type_of(self.values[number]))
+            _check_agrees(stated, type_of(self.values[number]))
         if isinstance(step, Apply):
             self.gone.update(operands[n] for n in step.op.donated)
-            self.observer.applied(step, at.name, operands, results, [self.values[n] for n in results])
+            self.observer.on_apply(step, at.name, operands, results, [self.values[n] for n in results])
 
-    def call(self, step: Call, operands: Names, callers: tuple[str, ...]) -> Names:
+    def run_call(self, step: Call, operands: Names, callers: tuple[str, ...]) -> Names:
         callee = function_named(self.functions, step.function)
         if len(callee.parameters) != len(operands):
             raise ScheduleError(f"@{callee.name} takes {len(callee.parameters)} operands, {len(operands)} were given")
-        return self.function(callee, operands, callers)
+        return self.run_function(callee, operands, callers)
 
-    def apply(self, step: Apply, operands: Names) -> Names:
+    def run_op(self, step: Apply, operands: Names) -> Names:
         values = [self.values[n] for n in operands]
-        return tuple(map(self.number, self._applied(step.op, values)))
+        return tuple(map(self.add_value, self._make_once(step.op, values)))
 
-    def _applied(self, op: Op, values: Sequence[Value]) -> Sequence[Value]:
+    def _make_once(self, op: Op, values: Sequence[Value]) -> Sequence[Value]:
         key = (op, *values)
         if key not in self.inferred:
             self.inferred[key] = self.made_by(op, values)
@@ -206,6 +208,6 @@ def _define(env: dict[str, int], name: str, number: int) -> None:
     env[name] = number
 
 
-def _agrees(stated: ValueType | None, found: ValueType) -> None:
+def _check_agrees(stated: ValueType | None, found: ValueType) -> None:
     if stated is not None and stated != found:
         raise ScheduleError(f"its type is {found}, stated as {stated}")

@@ -13,19 +13,19 @@ import numpy as np
 
 from hlosharding.cost import Machine, op_time
 from hlosharding.errors import ScheduleError
-from hlosharding.schedule.op import Tilewise, Value, Work, same_devices, takes, type_of
-from hlosharding.schedule.shares import Share, check_pieces, joined
+from hlosharding.schedule.op import Tilewise, Value, Work, check_count, check_same_devices, type_of
+from hlosharding.schedule.shares import Share, check_pieces, join_shares
 from hlosharding.schedule.value_type import ValueType
 
 
-def _ways(found: ValueType, dim: int) -> int:
+def _count_tiles(found: ValueType, dim: int) -> int:
     """Into how many tiles a dim is split over devices.  Raises ScheduleError where there is no such dim."""
     if not 0 <= dim < found.shape.rank:
         raise ScheduleError(f"{found.shape} has no dim {dim}")
     return found.ways(dim)
 
 
-def _resized(found: ValueType, dim: int, size: int) -> ValueType:
+def _with_dim(found: ValueType, dim: int, size: int) -> ValueType:
     dims = (*found.shape.dims[:dim], size, *found.shape.dims[dim + 1 :])
     return replace(found, shape=found.shape.with_dims(dims))
 
@@ -56,33 +56,33 @@ class Split(Tilewise):
         return "split"
 
     def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
-        takes(1, operands, self)
+        check_count(1, operands, self)
         whole = type_of(operands[0])
         if any(share.axis == self.axis for share in whole.shares):
             raise ScheduleError(f"it is a piece of {self.axis} already")
-        ways = _ways(whole, self.dim)
+        ways = _count_tiles(whole, self.dim)
         size = whole.shape.dims[self.dim]
         if self.parts < 1 or size % (self.parts * ways):
             tiles = f" in {ways} tiles" if ways > 1 else ""
             raise ScheduleError(f"dim {self.dim} of {whole.shape}{tiles} cannot be cut into {self.parts} equal parts")
         check_pieces(self.parts)
-        piece = _resized(whole, self.dim, size // self.parts)
+        piece = _with_dim(whole, self.dim, size // self.parts)
         if self.parts == 1:
             return [piece]
         shares = [Share(self.axis, self.parts, (n,)) for n in range(self.parts)]
         return [replace(piece, shares=tuple(sorted((*whole.shares, share)))) for share in shares]
 
     def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
-        return cut(arrays[0], self.dim, self.parts, _ways(types[0], self.dim))
+        return cut_array(arrays[0], self.dim, self.parts, _count_tiles(types[0], self.dim))
 
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
         return Work(0.0)
 
 
-def cut(array: Any, dim: int, parts: int, ways: int) -> list[Any]:
+def cut_array(array: Any, dim: int, parts: int, ways: int) -> list[Any]:
     """Pieces of which each has a part of each of the `ways` tiles of a dim; of a numpy or jax array.
 
-    >>> [piece.tolist() for piece in cut(np.arange(8), 0, 2, 2)]
+    >>> [piece.tolist() for piece in cut_array(np.arange(8), 0, 2, 2)]
     [[0, 1, 4, 5], [2, 3, 6, 7]]
     """
     before, size, after = array.shape[:dim], array.shape[dim], array.shape[dim + 1 :]
@@ -91,10 +91,10 @@ def cut(array: Any, dim: int, parts: int, ways: int) -> list[Any]:
     return [tiles[(*inner, n)].reshape(*before, size // parts, *after) for n in range(parts)]
 
 
-def joined_tiles(arrays: Sequence[Any], dim: int, ways: int) -> Any:
-    """The array of which `cut` makes these pieces.
+def join_pieces(arrays: Sequence[Any], dim: int, ways: int) -> Any:
+    """The array of which `cut_array` makes these pieces.
 
-    >>> joined_tiles(cut(np.arange(8), 0, 2, 2), 0, 2).tolist()
+    >>> join_pieces(cut_array(np.arange(8), 0, 2, 2), 0, 2).tolist()
     [0, 1, 2, 3, 4, 5, 6, 7]
     """
     before, after = arrays[0].shape[:dim], arrays[0].shape[dim + 1 :]
@@ -123,22 +123,22 @@ class Concat(Tilewise):
         types = [type_of(value) for value in operands]
         if not types:
             raise ScheduleError("concat joins at least one piece")
-        same_devices(types)
+        check_same_devices(types)
         first = types[0]
-        ways = _ways(first, self.dim)
-        wanted = [_resized(t, self.dim, first.shape.dims[self.dim]) for t in types if t.shape.rank == first.shape.rank]
+        ways = _count_tiles(first, self.dim)
+        wanted = [_with_dim(t, self.dim, first.shape.dims[self.dim]) for t in types if t.shape.rank == first.shape.rank]
         if len(wanted) != len(types) or any((w.shape, w.sharding) != (first.shape, first.sharding) for w in wanted):
             raise ScheduleError(f"{types[0]} and its other operands do not join along dim {self.dim}")
-        in_order(types)
+        check_order(types)
         uneven = [t for t in types if t.shape.dims[self.dim] % ways]
         if uneven:
             what = f"{uneven[0]} has tiles of several sizes along dim {self.dim}: each device joins its own"
             raise ScheduleError(what, remedy=f"split that dim into {ways} equal tiles, or another dim")
         size = sum(t.shape.dims[self.dim] for t in types)
-        return [replace(_resized(first, self.dim, size), shares=joined([t.shares for t in types], is_sum=False))]
+        return [replace(_with_dim(first, self.dim, size), shares=join_shares([t.shares for t in types], is_sum=False))]
 
     def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
-        return [joined_tiles(arrays, self.dim, _ways(types[0], self.dim))]
+        return [join_pieces(arrays, self.dim, _count_tiles(types[0], self.dim))]
 
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
         own = machine.kind_of(results[0].devices)
@@ -167,12 +167,12 @@ class Add(Tilewise):
         types = [type_of(value) for value in operands]
         if len(types) < 2:
             raise ScheduleError("add takes two operands or more")
-        same_devices(types)
-        same_kind(types)
-        return [replace(types[0], shares=joined([t.shares for t in types], is_sum=True))]
+        check_same_devices(types)
+        check_same_kind(types)
+        return [replace(types[0], shares=join_shares([t.shares for t in types], is_sum=True))]
 
     def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
-        return [total(arrays)]
+        return [add_up(arrays)]
 
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
         [made], own = results, machine.kind_of(results[0].devices)
@@ -180,7 +180,7 @@ class Add(Tilewise):
         return Work(op_time(flops, (len(operands) + 1.0) * made.tile_bytes, made.shape.element_type, own, matrix=False))
 
 
-def in_order(types: Sequence[ValueType]) -> None:
+def check_order(types: Sequence[ValueType]) -> None:
     """Raise ScheduleError where pieces that are to be joined do not come in their order."""
     along: dict[str, list[tuple[int, ...]]] = {}
     for share in (share for each in types for share in each.shares if not share.is_sum):
@@ -189,17 +189,17 @@ def in_order(types: Sequence[ValueType]) -> None:
         raise ScheduleError("the pieces come in another order than they were cut in", remedy="give piece 0 first")
 
 
-def same_kind(types: Sequence[ValueType]) -> None:
+def check_same_kind(types: Sequence[ValueType]) -> None:
     """Raise ScheduleError unless all have one shape and one sharding."""
     for number, each in enumerate(types):
         if (each.shape, each.sharding) != (types[0].shape, types[0].sharding):
             raise ScheduleError(f"operand {number} is {each}, operand 0 {types[0]}", remedy="they must be alike")
 
 
-def total(arrays: Sequence[np.ndarray]) -> np.ndarray:
+def add_up(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """The sum, in the arrays' own type.
 
-    >>> total([np.float16([1]), np.float16([2])])
+    >>> add_up([np.float16([1]), np.float16([2])])
     array([3.], dtype=float16)
     """
     result = arrays[0]

@@ -15,8 +15,8 @@ import numpy as np
 
 from hlosharding.cost import CostReport, FlopsByType, Machine, StepBreakdown
 from hlosharding.errors import ScheduleError
-from hlosharding.schedule.shares import Shares, mapped
-from hlosharding.schedule.tiles import Tiles, on_wholes, tile_by_tile
+from hlosharding.schedule.shares import Shares, map_shares
+from hlosharding.schedule.tiles import Tiles, compute_on_tiles, compute_on_wholes
 from hlosharding.schedule.value_type import ValueType, devices_of_all, devices_text
 from hlosharding.spmd import Pairs
 
@@ -30,7 +30,7 @@ class Known:
     type: ValueType
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "array", self.type.array(self.array))
+        object.__setattr__(self, "array", self.type.as_array(self.array))
 
     def __str__(self) -> str:
         return f"{self.type} = {np.array2string(self.array, threshold=8)}"
@@ -115,7 +115,7 @@ class Op(ABC):
 
     def on_tiles(self, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
         """What the devices of one group make of their tiles."""
-        return on_wholes(self.meaning, tiles, operands, results)
+        return compute_on_wholes(self.meaning, tiles, operands, results)
 
     @abstractmethod
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
@@ -144,7 +144,7 @@ class Tilewise(Op):
         return tuple((device,) for device in operands[0].devices)
 
     def on_tiles(self, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
-        return tile_by_tile(self.meaning, tiles, operands, results)
+        return compute_on_tiles(self.meaning, tiles, operands, results)
 
 
 Types = Callable[..., Value | Sequence[Value]]
@@ -192,11 +192,11 @@ class UserOp(Op):
     def infer(self, operands: Sequence[Value]) -> Sequence[Value]:
         self._check_static(operands)
         types = [type_of(value) for value in operands]
-        same_devices(types)
+        check_same_devices(types)
         made = self.types(*[operands[n] if n in self.static else kind for n, kind in enumerate(types)])
         results: Sequence[Value] = [made] if isinstance(made, ValueType | Known) else list(made)
-        shares = mapped([t.shares for t in types], [n in self.sums for n in range(len(results))])
-        return [_sharing(value, share) for value, share in zip(results, shares, strict=True)]
+        shares = map_shares([t.shares for t in types], [n in self.sums for n in range(len(results))])
+        return [_with_shares(value, share) for value, share in zip(results, shares, strict=True)]
 
     def _check_static(self, operands: Sequence[Value]) -> None:
         unknown = set(self.static).difference(n for n, value in enumerate(operands) if isinstance(value, Known))
@@ -210,7 +210,7 @@ class UserOp(Op):
 
     def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
         if self.arrays is None:
-            raise without_meaning(self)
+            raise no_meaning(self)
         made = self.arrays(*arrays)
         return [np.asarray(a) for a in made] if isinstance(made, tuple | list) else [np.asarray(made)]
 
@@ -220,7 +220,7 @@ class UserOp(Op):
         return tuple((n,) for n in together) if all(kind.sharding.is_replicated() for kind in kinds) else (together,)
 
     def on_tiles(self, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
-        law = tile_by_tile if len(tiles) == 1 else on_wholes
+        law = compute_on_tiles if len(tiles) == 1 else compute_on_wholes
         return law(self.meaning, tiles, operands, results)
 
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
@@ -228,18 +228,18 @@ class UserOp(Op):
         return Work(seconds, temporary_bytes=self.temporary_bytes)
 
 
-def _sharing(value: Value, shares: Shares) -> Value:
+def _with_shares(value: Value, shares: Shares) -> Value:
     if isinstance(value, Known):
         return Known(value.array, replace(value.type, shares=shares))
     return ValueType(value.shape, value.devices, value.sharding, shares)
 
 
-def without_meaning(op: Op) -> ScheduleError:
+def no_meaning(op: Op) -> ScheduleError:
     """Why a schedule with this op cannot run."""
     return ScheduleError(f"nothing says what {op.name} computes", remedy="define it with `arrays=`")
 
 
-def same_devices(types: Sequence[ValueType]) -> tuple[int, ...]:
+def check_same_devices(types: Sequence[ValueType]) -> tuple[int, ...]:
     """The devices on which all lie, () of none.  Raises ScheduleError where one lies elsewhere."""
     devices = types[0].devices if types else ()
     for number, each in enumerate(types):
@@ -251,7 +251,7 @@ def same_devices(types: Sequence[ValueType]) -> tuple[int, ...]:
     return devices
 
 
-def takes(count: int, operands: Sequence[Value], op: Op) -> None:
+def check_count(count: int, operands: Sequence[Value], op: Op) -> None:
     """Raise ScheduleError unless there are `count` operands."""
     if len(operands) != count:
         raise ScheduleError(f"{op.name} takes {count} operands, {len(operands)} were given")

@@ -16,7 +16,7 @@ from hlosharding.ir import Shape
 from hlosharding.schedule.op import Op
 from hlosharding.schedule.run_size import check_named, check_run
 from hlosharding.schedule.schedule import Schedule
-from hlosharding.schedule.spelling import built_in
+from hlosharding.schedule.spelling import parse_op
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.schedule.steps import Apply, Call, Free, Function, Parameter, Step
 from hlosharding.schedule.value_type import ValueType, parse_type
@@ -55,7 +55,7 @@ def parse_schedule(text: str, ops: Mapping[str, Op] = _NO_OPS) -> Schedule:
     """
     check_named(text)
     reader = _Reader(list(enumerate(text.splitlines(), 1)), dict(ops))
-    reader.read()
+    reader.read_all()
     if "main" not in reader.functions:
         raise ScheduleError("no function @main", remedy="call the one to be run so")
     check_run(reader.functions)
@@ -65,7 +65,7 @@ def parse_schedule(text: str, ops: Mapping[str, Op] = _NO_OPS) -> Schedule:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _TextLine:
     number: int
     text: str
 
@@ -80,36 +80,36 @@ class _Reader:
         self.place = 0
         self.functions: dict[str, Function] = {}
 
-    def read(self) -> None:
-        while (line := self.next()) is not None:
+    def read_all(self) -> None:
+        while (line := self.next_line()) is not None:
             try:
-                self.item(line)
+                self.read_item(line)
             except HloShardingError as error:
                 if isinstance(error, ScheduleError) and error.where is not None:
                     raise
                 raise ScheduleError(error.what, where=f"{line.where}: {line.text[:80]}", remedy=error.remedy) from error
 
-    def next(self) -> _Line | None:
+    def next_line(self) -> _TextLine | None:
         """The next line that says anything."""
         while self.place < len(self.lines):
             number, text = self.lines[self.place]
             self.place += 1
             said = text.partition("//")[0].strip()
             if said:
-                return _Line(number, said)
+                return _TextLine(number, said)
         return None
 
-    def item(self, line: _Line) -> None:
+    def read_item(self, line: _TextLine) -> None:
         if line.text.startswith("program "):
-            self.program(line)
+            self.read_program(line)
         elif line.text.startswith("func "):
-            self.function(line)
+            self.read_function(line)
         else:
             raise ScheduleError("neither a function nor a program", remedy="begin with func @main(...) {")
 
     # Programs
 
-    def program(self, line: _Line) -> None:
+    def read_program(self, line: _TextLine) -> None:
         match = _PROGRAM.match(line.text)
         if match is None:
             raise ScheduleError("no head of a program", remedy="program @name(f32[8] as {...}) -> (...) devices=2 <<<")
@@ -117,12 +117,12 @@ class _Reader:
         if word in self.ops:
             raise ScheduleError(f"@{word} is there twice", remedy="name one otherwise")
         check_devices(int(devices))
-        module = load("".join(f"{text}\n" for text in self.body()), format="hlo")  # a text, and never a path
+        module = load("".join(f"{text}\n" for text in self.program_lines()), format="hlo")  # a text, and never a path
         module.num_partitions = int(devices)
-        program = ShardMapProgram(module, inputs=_arrays(inputs), outputs=_arrays(outputs))
-        self.ops[word] = StageProgram(word, program, sums=_numbers(sums), donates=_numbers(donates))
+        program = ShardMapProgram(module, inputs=_parse_arrays(inputs), outputs=_parse_arrays(outputs))
+        self.ops[word] = StageProgram(word, program, sums=_parse_numbers(sums), donates=_parse_numbers(donates))
 
-    def body(self) -> Iterator[str]:
+    def program_lines(self) -> Iterator[str]:
         while self.place < len(self.lines):
             _, text = self.lines[self.place]
             self.place += 1
@@ -133,9 +133,9 @@ class _Reader:
 
     # Functions
 
-    def function(self, line: _Line) -> None:
+    def read_function(self, line: _TextLine) -> None:
         head = line.text
-        while not head.endswith("{") and (more := self.next()) is not None:
+        while not head.endswith("{") and (more := self.next_line()) is not None:
             head += " " + more.text
         match = _FUNCTION.match(head)
         if match is None:
@@ -145,26 +145,26 @@ class _Reader:
             raise ScheduleError(f"@{name} is there twice", remedy="name one otherwise")
         steps: list[Step] = []
         results: tuple[str, ...] | None = None
-        while (step := self.next()) is not None and step.text != "}":
+        while (step := self.next_line()) is not None and step.text != "}":
             if results is not None:
                 raise ScheduleError("a step after return", where=step.where)
             if step.text.split()[0] == "return":
-                results = _names(step.text.removeprefix("return"))
+                results = _parse_names(step.text.removeprefix("return"))
             else:
-                steps.append(self.located_step(step))
+                steps.append(self.read_located_step(step))
         if step is None or results is None:
             raise ScheduleError(f"@{name} has no {'end' if step is None else 'return'}", where=line.where)
-        self.functions[name] = Function(name, tuple(_parameters(parameters)), tuple(steps), results)
+        self.functions[name] = Function(name, tuple(_parse_parameters(parameters)), tuple(steps), results)
 
-    def located_step(self, line: _Line) -> Step:
+    def read_located_step(self, line: _TextLine) -> Step:
         try:
-            return self.step(line)
+            return self.read_step(line)
         except HloShardingError as error:
             raise ScheduleError(error.what, where=f"{line.where}: {line.text[:80]}", remedy=error.remedy) from error
 
-    def step(self, line: _Line) -> Step:
+    def read_step(self, line: _TextLine) -> Step:
         if line.text.startswith("free "):
-            return Free(_names(line.text.removeprefix("free ")), line.where)
+            return Free(_parse_names(line.text.removeprefix("free ")), line.where)
         match = _STEP.match(line.text)
         if match is None:
             raise ScheduleError("no step", remedy="write it like %y = send(%x) to={1}")
@@ -172,14 +172,14 @@ class _Reader:
         types = _TYPES.match(rest)
         attributes, stated = types.groups() if types else (rest, None)
         kinds = tuple(parse_type(part) for part in stated.split(";")) if stated else ()
-        sides = _names(operands), _names(results or "")
+        sides = _parse_names(operands), _parse_names(results or "")
         if call:
             return Call(word.removeprefix("@"), *sides, kinds, line.where)
-        return Apply(self.op(word, attributes), *sides, kinds, line.where)
+        return Apply(self.find_op(word, attributes), *sides, kinds, line.where)
 
-    def op(self, word: str, attributes: str) -> Op:
+    def find_op(self, word: str, attributes: str) -> Op:
         if not word.startswith("@"):
-            return built_in(word, attributes)
+            return parse_op(word, attributes)
         found = self.ops.get(word[1:])
         if found is None:
             known = ", ".join(f"@{each}" for each in self.ops) or "none"
@@ -190,7 +190,7 @@ class _Reader:
         return found
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _parse_names(text: str) -> tuple[str, ...]:
     """Raises ScheduleError for what is no name."""
     found = tuple(part.strip() for part in text.split(",")) if text.strip() else ()
     for name in found:
@@ -199,17 +199,17 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name[1:] for name in found)
 
 
-def _parameters(text: str) -> Iterator[Parameter]:
+def _parse_parameters(text: str) -> Iterator[Parameter]:
     for part in re.split(r",\s*(?=%)", text.strip()) if text.strip() else ():
         name, _, stated = part.partition(":")
         kind: ValueType | None = parse_type(stated) if stated.strip() else None
-        names = _names(name)
+        names = _parse_names(name)
         if len(names) != 1:
             raise ScheduleError(f"no parameter: {part[:80]!r}", remedy="write it like %x: f32[8] on {0}")
         yield Parameter(names[0], kind)
 
 
-def _arrays(text: str) -> list[BoundaryArray]:
+def _parse_arrays(text: str) -> list[BoundaryArray]:
     found: list[BoundaryArray] = []
     for part in text.split(";") if text.strip() else ():
         match = _ARRAY.match(part.strip())
@@ -221,5 +221,5 @@ def _arrays(text: str) -> list[BoundaryArray]:
     return found
 
 
-def _numbers(text: str | None) -> tuple[int, ...]:
+def _parse_numbers(text: str | None) -> tuple[int, ...]:
     return tuple(int(n) for n in text.split(",") if n) if text else ()

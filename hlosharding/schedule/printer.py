@@ -38,7 +38,7 @@ class _Types(Observer):
         self.found: dict[int, list[ValueType]] = {}
         """By the identity of the step; empty where they differ from call to call."""
 
-    def applied(self, step: Apply, function: str, operands: Names, results: Names, made: Sequence[Value]) -> None:
+    def on_apply(self, step: Apply, function: str, operands: Names, results: Names, made: Sequence[Value]) -> None:
         types = [type_of(value) for value in made]
         if self.found.setdefault(id(step), types) != types:
             self.found[id(step)] = []

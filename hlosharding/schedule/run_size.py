@@ -42,15 +42,15 @@ def check_named(text: str) -> None:
 def check_run(functions: Functions) -> None:
     """Raise ScheduleError for a schedule whose run takes more than anybody waits for."""
     known: dict[str, _Size] = {}
-    steps = _size(functions, "main", (), known).steps
-    turns = steps * max((len(devices) for name in known for devices in _named(functions[name])), default=1)
+    steps = _size_of(functions, "main", (), known).steps
+    turns = steps * max((len(devices) for name in known for devices in _devices_named(functions[name])), default=1)
     if steps > MOST_STEPS or turns > MOST_TURNS:
         what = f"its run takes {steps:.3g} steps" + (f" on {turns // steps} devices" if turns > steps else "")
         remedy = f"{MOST_STEPS:,} steps are the most, {MOST_TURNS:,} times devices"
         raise ScheduleError(what, remedy=remedy)
 
 
-def _size(functions: Functions, name: str, callers: tuple[str, ...], known: dict[str, _Size]) -> _Size:
+def _size_of(functions: Functions, name: str, callers: tuple[str, ...], known: dict[str, _Size]) -> _Size:
     function = functions.get(name)
     if function is None or name in callers:  # there the run ends: the interpreter says at which step
         return _Size(0, 0)
@@ -59,13 +59,13 @@ def _size(functions: Functions, name: str, callers: tuple[str, ...], known: dict
         raise ScheduleError(f"@{name} is called {DEEPEST} calls deep", remedy="call fewer functions inside of others")
     if name not in known:
         called = [s.function for s in function.steps if isinstance(s, Call)]
-        inner = {each: _size(functions, each, (*callers, name), known) for each in dict.fromkeys(called)}
+        inner = {each: _size_of(functions, each, (*callers, name), known) for each in dict.fromkeys(called)}
         steps = 1 + len(function.steps) + sum(inner[each].steps for each in called)
         known[name] = _Size(steps, 1 + max((size.depth for size in inner.values()), default=0))
     return known[name]
 
 
-def _named(function: Function) -> list[tuple[int, ...]]:
+def _devices_named(function: Function) -> list[tuple[int, ...]]:
     """Where a function's own values lie; all others are of its callers, or of those that it calls."""
     stated = [parameter.type.devices for parameter in function.parameters if parameter.type is not None]
     return stated + [tuple(getattr(step.op, "to", ())) for step in function.steps if isinstance(step, Apply)]

@@ -14,7 +14,7 @@ import numpy as np
 from hlosharding.cost import Machine, Runtime, WholeStep
 from hlosharding.schedule.arguments import elements_of
 from hlosharding.schedule.execution import ScheduleExecutable
-from hlosharding.schedule.interface import Interface, joined_whole, part_of
+from hlosharding.schedule.interface import Interface, cut_part, join_parts
 from hlosharding.schedule.interpreter import interpret, run_reference
 from hlosharding.schedule.op import Op
 from hlosharding.schedule.printer import schedule_text
@@ -81,11 +81,11 @@ class Schedule:
         "overlap": a device computes while its transfers are under way; "synchronous": a step keeps all devices that
         take part, as in DistIR.  `runtime`: as of `cost`.
         """
-        return simulate_schedule(self.functions, machine.running(runtime), semantics=semantics, whole=self.whole)
+        return simulate_schedule(self.functions, machine.with_runtime(runtime), semantics=semantics, whole=self.whole)
 
     def run_reference(self, *arrays: Any) -> list[np.ndarray]:
         """Run it on whole numpy arrays, one for each argument: what the schedule means."""
-        return self.joined(run_reference(self.functions, self.given(*arrays)))
+        return self.join_results(run_reference(self.functions, self.cut_arguments(*arrays)))
 
     def interpret(self, *arguments: Any) -> list[Any]:
         """Run it on what is known of its arguments; what is known of its results (DistIR's mixed interpretation).
@@ -105,15 +105,15 @@ class Schedule:
         >>> schedule.interpret(np.ones(2, np.float32), jax.ShapeDtypeStruct((2,), np.float32))
         [ShapeDtypeStruct(shape=(4,), dtype=float32), array([2., 2.], dtype=float32)]
         """
-        return self.joined(list(map(elements_of, interpret(self.functions, self.given(*arguments)))))
+        return self.join_results(list(map(elements_of, interpret(self.functions, self.cut_arguments(*arguments)))))
 
-    def given(self, *arrays: Any) -> Sequence[Any]:
+    def cut_arguments(self, *arrays: Any) -> Sequence[Any]:
         """What the parameters of @main get of these arguments: of stacked weights that stages share, each its part."""
-        return arrays if self.interface is None else self.interface.cut(arrays, part_of)
+        return arrays if self.interface is None else self.interface.cut_arrays(arrays, cut_part)
 
-    def joined(self, made: Sequence[Any]) -> list[Any]:
+    def join_results(self, made: Sequence[Any]) -> list[Any]:
         """The results of the whole, from those of @main."""
-        return list(made) if self.interface is None else self.interface.joined(made, joined_whole)
+        return list(made) if self.interface is None else self.interface.join_arrays(made, join_parts)
 
     def compile(self, devices: Sequence[Any] | None = None) -> ScheduleExecutable:
         """Ready to be called on arrays; device n of the schedule is the n-th of `devices` (default: JAX's).
@@ -123,7 +123,7 @@ class Schedule:
         return ScheduleExecutable(self.functions, devices, self.interface)
 
     def ranks(self) -> dict[int, RankProgram]:
-        """What each device does, by device: its steps on its own tiles (of the parameters as of `given`)."""
+        """What each device does, by device: its steps on its own tiles (of the parameters as of `cut_arguments`)."""
         return rank_programs(self.functions)
 
     def rank(self, device: int) -> RankProgram:

@@ -65,39 +65,39 @@ Shares = tuple[Share, ...]
 """At most one an axis, by name."""
 
 
-def joined(several: Sequence[Shares], *, is_sum: bool) -> Shares:
+def join_shares(several: Sequence[Shares], *, is_sum: bool) -> Shares:
     """Shares of the sum of several values (`is_sum`), or of their concatenation; the whole has none.
 
     Pieces join along one axis.  Terms may differ along several, as of data and of microbatches: where none is in the
     sum twice, and they make up all combinations of some members of each axis.  Raises ScheduleError otherwise.
 
     >>> terms = [(Share("micro", 2, (n,), is_sum=True),) for n in range(2)]
-    >>> joined(terms, is_sum=True), joined(terms[:1], is_sum=True) == terms[0]
+    >>> join_shares(terms, is_sum=True), join_shares(terms[:1], is_sum=True) == terms[0]
     ((), True)
-    >>> joined([terms[0], terms[0]], is_sum=True)
+    >>> join_shares([terms[0], terms[0]], is_sum=True)
     Traceback (most recent call last):
         ...
     hlosharding.errors.ScheduleError: term 0 of micro is in the sum twice; reduce each term once
     >>> of_both = [(Share("data", 2, (d,), is_sum=True), *term) for d in range(2) for term in terms]
-    >>> [str(share) for share in joined(of_both[:2], is_sum=True)], joined(of_both, is_sum=True)
+    >>> [str(share) for share in join_shares(of_both[:2], is_sum=True)], join_shares(of_both, is_sum=True)
     (['sum 0/2 of data'], ())
     """
-    found = _added(several) if is_sum else _concatenated(several)
+    found = _add(several) if is_sum else _concatenate(several)
     return tuple(share for share in found if share.missing)
 
 
-def _concatenated(several: Sequence[Shares]) -> Shares:
+def _concatenate(several: Sequence[Shares]) -> Shares:
     first, *others = several
-    places = {place for shares in others for place in [_differing(first, shares)] if place is not None}
+    places = {place for shares in others for place in [_find_differing(first, shares)] if place is not None}
     if len(places) > 1:
         raise ScheduleError(f"{_text(first)} and the others do not join")
-    united = tuple(_union([shares[n] for shares in several]) for n in range(len(first)))
+    united = tuple(_unite([shares[n] for shares in several]) for n in range(len(first)))
     for place in places:
         _check_once([shares[place] for shares in several])
     return united
 
 
-def _differing(left: Shares, right: Shares) -> int | None:
+def _find_differing(left: Shares, right: Shares) -> int | None:
     """The place of the axis along which pieces are joined; None where there is nothing to be joined."""
     if [s.axis for s in left] != [s.axis for s in right]:
         raise ScheduleError(f"{_text(left)} and {_text(right)} are shares of different wholes")
@@ -111,15 +111,15 @@ def _differing(left: Shares, right: Shares) -> int | None:
     return differing[0]
 
 
-def _added(several: Sequence[Shares]) -> Shares:
+def _add(several: Sequence[Shares]) -> Shares:
     first, *others = several
     for shares in others:
         if [s for s in shares if not s.is_sum] != [s for s in first if not s.is_sum]:
             raise ScheduleError(f"{_text(first)} and {_text(shares)} do not add")
     axes = {share.axis: share.size for shares in several for share in shares if share.is_sum}
-    terms = {axis: [_terms(shares, axis, size) for shares in several] for axis, size in axes.items()}
+    terms = {axis: [_all_terms(shares, axis, size) for shares in several] for axis, size in axes.items()}
     unlike = {axis: shares for axis, shares in terms.items() if len(set(shares)) > 1}
-    united = [_union(shares) for shares in terms.values()]
+    united = [_unite(shares) for shares in terms.values()]
     if len(unlike) > 1:
         _check_tiles(list(unlike.values()))
     elif terms:  # what is alike along all axes is there twice along any
@@ -127,12 +127,12 @@ def _added(several: Sequence[Shares]) -> Shares:
     return tuple(sorted([*(share for share in first if not share.is_sum), *united]))
 
 
-def _terms(shares: Shares, axis: str, size: int) -> Share:
+def _all_terms(shares: Shares, axis: str, size: int) -> Share:
     """All of them, where a value is summed along an axis already."""
     return next((s for s in shares if s.axis == axis), Share(axis, size, tuple(range(size)), is_sum=True))
 
 
-def _union(shares: Sequence[Share]) -> Share:
+def _unite(shares: Sequence[Share]) -> Share:
     first = shares[0]
     other = next((share for share in shares if share.size != first.size), None)
     if other is not None:
@@ -148,7 +148,7 @@ def _check_tiles(axes: Sequence[Sequence[Share]]) -> None:
         if all(common):
             term = " and ".join(f"{min(m)} of {shares[0].axis}" for m, shares in zip(common, axes, strict=True))
             raise ScheduleError(f"term {term} is in the sum twice", remedy="reduce each term once")
-    whole = [_union(shares) for shares in axes]
+    whole = [_unite(shares) for shares in axes]
     there, wanted = sum(prod(map(len, box)) for box in boxes), prod(len(share.members) for share in whole)
     if there != wanted:
         what = f"{there} of {wanted} terms of {' and '.join(share.axis for share in whole)} do not add up to a part"
@@ -165,16 +165,16 @@ def _check_once(shares: Sequence[Share]) -> None:
         raise ScheduleError(f"piece {twice[0]} of {first.axis} is there twice", remedy="join each piece once")
 
 
-def mapped(operands: Sequence[Shares], sums: Sequence[bool]) -> list[Shares]:
+def map_shares(operands: Sequence[Shares], sums: Sequence[bool]) -> list[Shares]:
     """Shares of the results of a function of pieces: pieces too, and terms of a sum where `sums` says so.
 
     Raises ScheduleError for a sum that is not complete, which no function but a linear one may read, and for pieces
     of different members.
 
     >>> piece = (Share("micro", 4, (2,)),)
-    >>> [[str(s) for s in result] for result in mapped([(), piece], [False, True])]
+    >>> [[str(s) for s in result] for result in map_shares([(), piece], [False, True])]
     [['piece 2/4 of micro'], ['sum 2/4 of micro']]
-    >>> mapped([(Share("micro", 4, (2,), is_sum=True),)], [False])
+    >>> map_shares([(Share("micro", 4, (2,), is_sum=True),)], [False])
     Traceback (most recent call last):
         ...
     hlosharding.errors.ScheduleError: operand 0 is a sum without terms 0, 1, 3 of micro; reduce it first

@@ -15,7 +15,7 @@ import numpy as np
 from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Shape
-from hlosharding.schedule.op import Groups, Known, Tilewise, Value, Work, takes
+from hlosharding.schedule.op import Groups, Known, Tilewise, Value, Work, check_count
 from hlosharding.schedule.shares import Share, check_pieces
 from hlosharding.schedule.value_type import ValueType
 
@@ -27,7 +27,7 @@ class Source(Tilewise):
     to: tuple[int, ...]
 
     def infer(self, operands: Sequence[Value]) -> Sequence[Known]:
-        takes(0, operands, self)
+        check_count(0, operands, self)
         if not self.to:
             raise ScheduleError(f"{self.name} on no devices", remedy="name them, as in to={0}")
         kind = self.kind()
@@ -83,10 +83,10 @@ class Constant(Source):
         words = said.split(",") if said else []
         if not self.shape.is_array or len(words) != self.shape.size:
             raise ScheduleError(f"{len(words)} elements for {self.shape}", remedy="name each of them once")
-        return [_array(words, self.shape)]
+        return [_parse_elements(words, self.shape)]
 
 
-def _array(words: Sequence[str], shape: Shape) -> np.ndarray:
+def _parse_elements(words: Sequence[str], shape: Shape) -> np.ndarray:
     read = _BOOLEANS.__getitem__ if shape.element_type == "pred" else int if shape.is_integral else float
     try:
         elements = [read(word) for word in words]

@@ -15,19 +15,19 @@ from hlosharding.ir import Shape
 from hlosharding.schedule.local_ops import Add, Concat, Split
 from hlosharding.schedule.op import Op
 from hlosharding.schedule.sources import Constant, Number
-from hlosharding.schedule.transfers import AllGather, AllReduce, Reduce, ReduceScatter, Send
+from hlosharding.schedule.transfers import Send, SubmeshAllGather, SubmeshAllReduce, SubmeshReduce, SubmeshReduceScatter
 from hlosharding.schedule.value_type import devices_text, parse_devices
 from hlosharding.sharding import HloSharding
 
 BUILT_IN: Mapping[str, Callable[..., Op]] = {
     "add": Add,
-    "all-gather": AllGather,
-    "all-reduce": AllReduce,
+    "all-gather": SubmeshAllGather,
+    "all-reduce": SubmeshAllReduce,
     "concat": Concat,
     "constant": Constant,
     "number": Number,
-    "reduce": Reduce,
-    "reduce-scatter": ReduceScatter,
+    "reduce": SubmeshReduce,
+    "reduce-scatter": SubmeshReduceScatter,
     "send": Send,
     "split": Split,
 }
@@ -58,10 +58,10 @@ def _text(value: Any) -> str:
     return devices_text(value) if isinstance(value, tuple) else str(value)
 
 
-def built_in(word: str, attributes: str) -> Op:
+def parse_op(word: str, attributes: str) -> Op:
     """The op of a word and the text behind its operands.  Raises ScheduleError.
 
-    >>> built_in("concat", " dim=1")
+    >>> parse_op("concat", " dim=1")
     Concat(dim=1)
     """
     made = BUILT_IN.get(word)
@@ -74,7 +74,7 @@ def built_in(word: str, attributes: str) -> Op:
         name, value = match.groups()
         if name not in kinds or name in given:
             raise ScheduleError(f"{word} has no attribute {name!r}", remedy=f"it has {', '.join(kinds) or 'none'}")
-        given[name] = _value(word, name, kinds[name], value)
+        given[name] = _parse_value(word, name, kinds[name], value)
         rest = rest[match.end() :]
     if rest.strip():
         raise ScheduleError(f"no attribute of {word}: {rest.strip()!r}", remedy="write them like dim=0")
@@ -84,7 +84,7 @@ def built_in(word: str, attributes: str) -> Op:
     return made(**given)
 
 
-def _value(word: str, name: str, kind: str, text: str) -> Any:
+def _parse_value(word: str, name: str, kind: str, text: str) -> Any:
     try:
         return _READERS[kind](text)
     except ValueError as error:

@@ -17,8 +17,8 @@ from hlosharding.errors import ScheduleError
 from hlosharding.executor import BoundaryArray, ShardMapProgram, run_local
 from hlosharding.frontends import trace
 from hlosharding.ir import COLLECTIVES, Instruction, Module
-from hlosharding.schedule.op import Groups, Op, Value, Work, same_devices, takes, type_of
-from hlosharding.schedule.shares import mapped
+from hlosharding.schedule.op import Groups, Op, Value, Work, check_count, check_same_devices, type_of
+from hlosharding.schedule.shares import map_shares
 from hlosharding.schedule.tiles import Tiles
 from hlosharding.schedule.value_type import ValueType
 from hlosharding.spmd import Devices, Pairs, device_groups, permute_pairs
@@ -62,13 +62,13 @@ class ProgramOp(Op):
         return True
 
     def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
-        takes(len(self.inputs), operands, self)
+        check_count(len(self.inputs), operands, self)
         types = [type_of(value) for value in operands]
         if not types:
             raise ScheduleError(
                 f"{self.name} takes no operand, which would say where it runs", remedy="give it an array"
             )
-        devices = same_devices(types)
+        devices = check_same_devices(types)
         if len(devices) != self.num_devices:
             raise ScheduleError(f"{self.name} runs on {self.num_devices} devices, its operands lie on {len(devices)}")
         for number, (found, taken) in enumerate(zip(types, self.inputs, strict=True)):
@@ -77,7 +77,7 @@ class ProgramOp(Op):
             if found.sharding != taken.sharding:
                 what = f"operand {number} of {self.name} lies as {found.sharding}, it takes {taken.sharding}"
                 raise ScheduleError(what, remedy="send it in that sharding")
-        shares = mapped([t.shares for t in types], [n in self.sums for n in range(len(self.outputs))])
+        shares = map_shares([t.shares for t in types], [n in self.sums for n in range(len(self.outputs))])
         outputs = zip(self.outputs, shares, strict=True)
         return [
             ValueType(made.shape, devices, made.sharding, found, made.memory is not None) for made, found in outputs

@@ -52,7 +52,7 @@ def tile_parts(departed: ValueType, arrived: ValueType) -> list[TilePart]:
             raise ScheduleError(what, remedy="send it to as many devices in the same sharding, or reduce it first")
     holders = _holders(departed)
     count = len(arrived.devices)
-    return [part for place in range(count) for part in _to(place, departed, arrived, holders)]
+    return [part for place in range(count) for part in _parts_for(place, departed, arrived, holders)]
 
 
 def _holders(kind: ValueType) -> dict[Box, list[int]]:
@@ -64,16 +64,18 @@ def _holders(kind: ValueType) -> dict[Box, list[int]]:
     return found
 
 
-def _to(place: int, departed: ValueType, arrived: ValueType, holders: dict[Box, list[int]]) -> Iterator[TilePart]:
+def _parts_for(
+    place: int, departed: ValueType, arrived: ValueType, holders: dict[Box, list[int]]
+) -> Iterator[TilePart]:
     """What the device at one place gets."""
     wanted = tile_box(arrived, place)
     found: list[tuple[int, Box, Box]] = []
     for box, places in holders.items():
         common = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, wanted, strict=True))
         if all(start < end for start, end in common):
-            found.append((_one_of(places, place, departed, arrived), box, common))
+            found.append((_choose_holder(places, place, departed, arrived), box, common))
     for source, box, common in sorted(found):
-        cut, at = _within(common, box), _within(common, wanted)
+        cut, at = _relative_to(common, box), _relative_to(common, wanted)
         yield TilePart(
             departed.devices[source],
             arrived.devices[place],
@@ -82,14 +84,14 @@ def _to(place: int, departed: ValueType, arrived: ValueType, holders: dict[Box, 
         )
 
 
-def _one_of(places: Sequence[int], place: int, departed: ValueType, arrived: ValueType) -> int:
+def _choose_holder(places: Sequence[int], place: int, departed: ValueType, arrived: ValueType) -> int:
     """Who of those that hold the same serves a receiver."""
     count = len(arrived.devices)
     beside = place * len(departed.devices) // count
     return beside if beside in places else places[place * len(places) // count]
 
 
-def _within(part: Box, box: Box) -> Box:
+def _relative_to(part: Box, box: Box) -> Box:
     return tuple((start - first, end - first) for (start, end), (first, _) in zip(part, box, strict=True))
 
 

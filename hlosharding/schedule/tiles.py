@@ -36,7 +36,7 @@ def tile_box(kind: ValueType, place: int) -> Box:
 
 def tiles_of(array: Any, kind: ValueType) -> dict[int, np.ndarray]:
     """The tile of each device.  Raises ScheduleError where the array has another shape."""
-    return dict(zip(kind.devices, split(kind.array(array), kind.sharding, len(kind.devices)), strict=True))
+    return dict(zip(kind.devices, split(kind.as_array(array), kind.sharding, len(kind.devices)), strict=True))
 
 
 def whole_of(tiles: Mapping[int, np.ndarray], kind: ValueType) -> np.ndarray:
@@ -44,39 +44,43 @@ def whole_of(tiles: Mapping[int, np.ndarray], kind: ValueType) -> np.ndarray:
     return assemble([tiles[device] for device in kind.devices], kind.sharding, kind.shape.dims)
 
 
-def held(kinds: Sequence[ValueType], device: int) -> list[int]:
+def numbers_held(kinds: Sequence[ValueType], device: int) -> list[int]:
     """Numbers of the values that lie on a device."""
     return [number for number, kind in enumerate(kinds) if device in kind.devices]
 
 
-def on_wholes(meaning: Meaning, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
+def compute_on_wholes(
+    meaning: Meaning, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]
+) -> Tiles:
     """What all devices that take part make of their tiles, where only the meaning of whole arrays is known."""
-    given = _by_value(tiles, operands)
+    given = _group_by_value(tiles, operands)
     wholes = [whole_of(own, kind) for own, kind in zip(given, operands, strict=True)]
     made = [tiles_of(array, kind) for array, kind in zip(meaning(wholes, operands), results, strict=True)]
-    return {device: [made[n][device] for n in held(results, device)] for device in tiles}
+    return {device: [made[n][device] for n in numbers_held(results, device)] for device in tiles}
 
 
-def tile_by_tile(meaning: Meaning, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
+def compute_on_tiles(
+    meaning: Meaning, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]
+) -> Tiles:
     """What some devices make of their tiles, where an op does to tiles what it does to whole arrays.
 
     Of each operand and of each result one of these devices has the tile, or a device by itself has all.
     """
-    given = [next(iter(own.values())) for own in _by_value(tiles, operands)]
-    made = meaning(given, [local(kind) for kind in operands])
-    return {device: [made[n] for n in held(results, device)] for device in tiles}
+    given = [next(iter(own.values())) for own in _group_by_value(tiles, operands)]
+    made = meaning(given, [type_of_tile(kind) for kind in operands])
+    return {device: [made[n] for n in numbers_held(results, device)] for device in tiles}
 
 
-def local(kind: ValueType) -> ValueType:
+def type_of_tile(kind: ValueType) -> ValueType:
     """A tile as a value of its own."""
     return ValueType(kind.tile, kind.devices[:1], shares=kind.shares)
 
 
-def _by_value(tiles: Tiles, kinds: Sequence[ValueType]) -> list[dict[int, np.ndarray]]:
+def _group_by_value(tiles: Tiles, kinds: Sequence[ValueType]) -> list[dict[int, np.ndarray]]:
     """For each value the tiles of the devices that have one."""
     found: list[dict[int, np.ndarray]] = [{} for _ in kinds]
     for device, own in tiles.items():
-        numbers = held(kinds, device)
+        numbers = numbers_held(kinds, device)
         if len(numbers) != len(own):
             raise ScheduleError(f"device {device} brings {len(own)} tiles, it takes part with {len(numbers)}")
         for number, tile in zip(numbers, own, strict=True):

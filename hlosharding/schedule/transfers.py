@@ -14,10 +14,10 @@ import numpy as np
 
 from hlosharding.cost import Machine, group_placement, permute_placement, placement_time
 from hlosharding.errors import ScheduleError
-from hlosharding.schedule.local_ops import Concat, Split, in_order, same_kind, total
-from hlosharding.schedule.op import Groups, Op, Value, Work, takes, type_of
-from hlosharding.schedule.shares import joined
-from hlosharding.schedule.tiles import Tiles, tile_by_tile
+from hlosharding.schedule.local_ops import Concat, Split, add_up, check_order, check_same_kind
+from hlosharding.schedule.op import Groups, Op, Value, Work, check_count, type_of
+from hlosharding.schedule.shares import join_shares
+from hlosharding.schedule.tiles import Tiles, compute_on_tiles
 from hlosharding.schedule.value_type import ValueType, devices_text
 from hlosharding.sharding import HloSharding
 from hlosharding.spmd import Pairs, bytes_received
@@ -41,7 +41,7 @@ class Send(Op):
         return "send"
 
     def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
-        takes(1, operands, self)
+        check_count(1, operands, self)
         found = type_of(operands[0])
         if not self.to or set(self.to) & set(found.devices):
             raise ScheduleError(f"it is sent from {devices_text(found.devices)} to {devices_text(self.to)}")
@@ -59,7 +59,7 @@ class Send(Op):
         return list(arrays)
 
     def routes(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Pairs:
-        return pairs(operands[0].devices, self.to)
+        return pair_devices(operands[0].devices, self.to)
 
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
         size = float(results[0].tile_bytes)
@@ -68,16 +68,16 @@ class Send(Op):
         return Work(placement_time("collective-permute", size, where, slowest)[0], True, size)
 
 
-def pairs(source: Sequence[int], target: Sequence[int]) -> Pairs:
+def pair_devices(source: Sequence[int], target: Sequence[int]) -> Pairs:
     """Who sends to whom; where there are fewer senders each serves several.
 
-    >>> pairs((0, 1), (4, 5, 6, 7))
+    >>> pair_devices((0, 1), (4, 5, 6, 7))
     ((0, 4), (0, 5), (1, 6), (1, 7))
     """
     return tuple((source[n * len(source) // len(target)], device) for n, device in enumerate(target))
 
 
-class Collective(Op):
+class SubmeshCollective(Op):
     """What the collectives share: operands alike on submeshes of one size that have no device in common."""
 
     __slots__ = ()
@@ -95,14 +95,14 @@ class Collective(Op):
         if len({len(each.devices) for each in types}) > 1 or len(set(devices)) != len(devices):
             where = " and ".join(devices_text(each.devices) for each in types)
             raise ScheduleError(f"its operands lie on {where}", remedy="on submeshes of one size, apart")
-        same_kind(types)
+        check_same_kind(types)
         return self.results(types)
 
     def groups(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Groups:
         return tuple(zip(*(each.devices for each in operands), strict=True))
 
     def on_tiles(self, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
-        return tile_by_tile(self.meaning, tiles, operands, results)
+        return compute_on_tiles(self.meaning, tiles, operands, results)
 
     def routes(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Pairs:
         """Round a ring, whatever the algorithm: each device's way out and way in is used."""
@@ -121,24 +121,24 @@ class Collective(Op):
         return Work(placement_time(self.kind, size, where, slowest)[0], True, received)
 
 
-def _reduced(types: Sequence[ValueType], op: Op) -> ValueType:
+def _type_of_sum(types: Sequence[ValueType], op: Op) -> ValueType:
     """The type of the sum.  Raises ScheduleError where a whole value is reduced: it has been already."""
     if not any(share.is_sum for share in types[0].shares):
         raise ScheduleError(
             f"{op.name} of values that are no terms of a sum: they were reduced already",
             remedy="leave it out, or say `sums=` of the op that makes terms",
         )
-    return replace(types[0], shares=joined([each.shares for each in types], is_sum=True))
+    return replace(types[0], shares=join_shares([each.shares for each in types], is_sum=True))
 
 
 @dataclass(frozen=True, slots=True)
-class AllReduce(Collective):
+class SubmeshAllReduce(SubmeshCollective):
     """Terms of one sum on several submeshes; each gets the sum.
 
     >>> from hlosharding.ir import Shape
     >>> from hlosharding.schedule.shares import Share
     >>> terms = [ValueType(Shape.array("f32", (4,)), (n,), shares=(Share("data", 2, (n,), True),)) for n in range(2)]
-    >>> [str(found) for found in AllReduce().infer(terms)]
+    >>> [str(found) for found in SubmeshAllReduce().infer(terms)]
     ['f32[4] on {0}', 'f32[4] on {1}']
     """
 
@@ -151,15 +151,15 @@ class AllReduce(Collective):
         return "all-reduce"
 
     def results(self, types: Sequence[ValueType]) -> Sequence[ValueType]:
-        made = _reduced(types, self)
+        made = _type_of_sum(types, self)
         return [replace(made, devices=each.devices) for each in types]
 
     def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
-        return [total(arrays)] * len(arrays)
+        return [add_up(arrays)] * len(arrays)
 
 
 @dataclass(frozen=True, slots=True)
-class Reduce(Collective):
+class SubmeshReduce(SubmeshCollective):
     """Terms of one sum on several submeshes; one of them gets the sum: the owner of a parameter, in ZeRO."""
 
     to: tuple[int, ...]
@@ -175,14 +175,14 @@ class Reduce(Collective):
     def results(self, types: Sequence[ValueType]) -> Sequence[ValueType]:
         if self.to not in [each.devices for each in types]:
             raise ScheduleError(f"no operand lies on {devices_text(self.to)}, where the sum shall be")
-        return [replace(_reduced(types, self), devices=self.to)]
+        return [replace(_type_of_sum(types, self), devices=self.to)]
 
     def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
-        return [total(arrays)]
+        return [add_up(arrays)]
 
 
 @dataclass(frozen=True, slots=True)
-class ReduceScatter(Collective):
+class SubmeshReduceScatter(SubmeshCollective):
     """Terms of one sum on several submeshes; submesh n gets piece n of the sum, along a dim."""
 
     dim: int
@@ -197,15 +197,15 @@ class ReduceScatter(Collective):
         return "reduce-scatter"
 
     def results(self, types: Sequence[ValueType]) -> Sequence[ValueType]:
-        pieces = Split(self.dim, len(types), self.axis).infer([_reduced(types, self)])
+        pieces = Split(self.dim, len(types), self.axis).infer([_type_of_sum(types, self)])
         return [replace(piece, devices=each.devices) for piece, each in zip(pieces, types, strict=True)]
 
     def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
-        return Split(self.dim, len(types), self.axis).meaning([total(arrays)], types[:1])
+        return Split(self.dim, len(types), self.axis).meaning([add_up(arrays)], types[:1])
 
 
 @dataclass(frozen=True, slots=True)
-class AllGather(Collective):
+class SubmeshAllGather(SubmeshCollective):
     """Pieces on several submeshes; each gets them all, joined along a dim."""
 
     dim: int
@@ -219,7 +219,7 @@ class AllGather(Collective):
         return "all-gather"
 
     def results(self, types: Sequence[ValueType]) -> Sequence[ValueType]:
-        in_order(types)
+        check_order(types)
         there = [replace(each, devices=types[0].devices) for each in types]
         [made] = Concat(self.dim).infer(there)
         return [replace(made, devices=each.devices) for each in types]

@@ -68,7 +68,7 @@ class ValueType:
         """Into how many tiles a dim is split over the devices."""
         return self.sharding.num_tiles_along(dim) if self.sharding.is_tiled() else 1
 
-    def array(self, value: Any) -> np.ndarray:
+    def as_array(self, value: Any) -> np.ndarray:
         """`value` as an array of this type.  Raises ScheduleError where the shape is another."""
         array = np.asarray(value)
         if array.shape != self.shape.dims:

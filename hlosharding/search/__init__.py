@@ -1,6 +1,6 @@
 """Finding better annotations by trying them: the whole pipeline in a loop."""
 
-from hlosharding.search.mutations import Change, Improved, spelled
+from hlosharding.search.mutations import Improved, SpecChange, spec_text
 from hlosharding.search.plan_files import apply_plan, schedule_of
 from hlosharding.search.plan_runs import OneProcess, PlanRunner
 from hlosharding.search.plan_search import SearchResult, search
@@ -8,7 +8,7 @@ from hlosharding.search.plan_space import MICROBATCHES, plan_space
 from hlosharding.search.planner import Planner
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.priced_plan import PricedPlan
-from hlosharding.search.ranking import RankedPlan, Ranking, rank, sampled
+from hlosharding.search.ranking import RankedPlan, Ranking, rank, sample_plans
 from hlosharding.search.strategies import STRATEGIES, Strategy, fsdp, megatron
 from hlosharding.search.suggest import Suggestion, suggest
 from hlosharding.search.trials import smallest_sets
@@ -16,7 +16,6 @@ from hlosharding.search.trials import smallest_sets
 __all__ = [
     "MICROBATCHES",
     "STRATEGIES",
-    "Change",
     "Improved",
     "OneProcess",
     "Plan",
@@ -27,6 +26,7 @@ __all__ = [
     "Ranking",
     "SearchResult",
     "SizedPlan",
+    "SpecChange",
     "Strategy",
     "Suggestion",
     "apply_plan",
@@ -34,10 +34,10 @@ __all__ = [
     "megatron",
     "plan_space",
     "rank",
-    "sampled",
+    "sample_plans",
     "schedule_of",
     "search",
     "smallest_sets",
-    "spelled",
+    "spec_text",
     "suggest",
 ]

@@ -45,8 +45,8 @@ class BatchSizes:
 
     def __reduce__(self) -> Any:
         # A function need not be known elsewhere: what was traced is enough.  (Graphs are too deep for pickles.)
-        written = {size: _written(each.module) for size, each in self._planners.items()}
-        return _of_traces, (written, self.given, self._named)
+        written = {size: _parts_to_pickle(each.module) for size, each in self._planners.items()}
+        return _rebuild, (written, self.given, self._named)
 
     @property
     def traced(self) -> list[int]:
@@ -61,10 +61,10 @@ class BatchSizes:
                     f"the program was traced for a batch of {self.given}, not of {size}",
                     remedy="give the function and its arguments in place of its trace",
                 )
-            self._planners[size] = Planner(trace(self._program)(*self._resized(size)), *self._named)
+            self._planners[size] = Planner(trace(self._program)(*self._resize_arguments(size)), *self._named)
         return self._planners[size]
 
-    def _resized(self, size: int) -> Sequence[Any]:
+    def _resize_arguments(self, size: int) -> Sequence[Any]:
         import jax
 
         leaves, tree = jax.tree.flatten(tuple(self._arguments))
@@ -88,12 +88,12 @@ def _leaves(arguments: Sequence[Any], names: Iterable[str | int]) -> Iterator[st
         yield from range(sum(sizes[:name]), sum(sizes[: name + 1]))
 
 
-def _written(module: Module) -> tuple[Any, ...]:
+def _parts_to_pickle(module: Module) -> tuple[Any, ...]:
     """All that decides its prices."""
     return module.to_hlo_proto(), module.mesh, module.partitionings, module.num_partitions
 
 
-def _of_traces(written: Mapping[int, tuple[Any, ...]], given: int, named: Any) -> BatchSizes:
+def _rebuild(written: Mapping[int, tuple[Any, ...]], given: int, named: Any) -> BatchSizes:
     """Of these sizes alone."""
     modules: dict[int, Module] = {}
     for size, (proto, mesh, partitionings, num_partitions) in written.items():

@@ -21,13 +21,13 @@ _Shardings = Mapping[str, HloSharding | None]
 _REACH = 4
 
 
-def candidates(module: Module, targets: list[Instruction], propagation: Propagation) -> Iterator[Annotation]:
+def find_candidates(module: Module, targets: list[Instruction], propagation: Propagation) -> Iterator[Annotation]:
     """(name, sharding): nearest values first, and for each the shardings of its neighbours before made-up ones."""
     shardings = propagation.shardings
     counts = [s.num_devices or 1 for s in shardings.values() if s is not None]
     devices = max([module.num_partitions, *counts])
     found: dict[Annotation, None] = {}
-    for inst in _near(targets):
+    for inst in _nearest_first(targets):
         if not inst.shape.is_array or not inst.shape.rank:
             continue
         for sharding in shardings_of(inst, shardings, MeshInfo(("all",), (devices,))):
@@ -42,7 +42,7 @@ def shardings_of(inst: Instruction, shardings: _Shardings, mesh: MeshInfo) -> It
 
     All tiles of the latter are full.
     """
-    yield from _neighbours(inst, shardings)
+    yield from _shardings_of_neighbours(inst, shardings)
     dims, axes = inst.shape.dims, [name for name, size in zip(mesh.names, mesh.sizes, strict=True) if size > 1]
     for places in product((None, *range(len(dims))), repeat=len(axes)):
         placed = list(zip(axes, places, strict=True))
@@ -52,7 +52,7 @@ def shardings_of(inst: Instruction, shardings: _Shardings, mesh: MeshInfo) -> It
             yield sharding
 
 
-def _near(targets: list[Instruction]) -> list[Instruction]:
+def _nearest_first(targets: list[Instruction]) -> list[Instruction]:
     order, seen = list(targets), set(targets)
     ring = list(targets)
     for _ in range(_REACH):
@@ -61,7 +61,7 @@ def _near(targets: list[Instruction]) -> list[Instruction]:
     return order
 
 
-def _neighbours(inst: Instruction, shardings: _Shardings) -> Iterator[HloSharding]:
+def _shardings_of_neighbours(inst: Instruction, shardings: _Shardings) -> Iterator[HloSharding]:
     """What ops around a value would give it: their other tensors' shardings, as far as they share dims with it."""
     for op in (inst, *inst.users):
         signature = signature_of(op)

@@ -31,55 +31,56 @@ def shared_reason(refused: Sequence[tuple[object, str]]) -> str:
     return f"{count} of {len(refused)} refused: {why}"
 
 
-def explained(table: Sequence[PricedPlan], machine: Machine) -> str:
+def explain_winner(table: Sequence[PricedPlan], machine: Machine) -> str:
     """The winner against the next best, and against the best of each pure kind, of its batch size.
 
     `table`: the best first; not empty.
     """
     winner = table[0]
     table = [priced for priced in table if priced.batch_size == winner.batch_size]
-    takes = f"takes {_time(winner.time_s)} on {machine.name}: {_spent(winner)}"
+    takes = f"takes {_time_text(winner.time_s)} on {machine.name}: {_spent_text(winner)}"
     head = f"{winner.plan} (data/tensor/stages/microbatches) {takes}"
     if not winner.fits:
-        head = f"no plan fits; the fastest, {head}; {_memory(winner, machine)}"
+        head = f"no plan fits; the fastest, {head}; {_memory_text(winner, machine)}"
     lines = [head]
     if len(table) > 1:
-        lines.append(f"next, {_against(table[1], winner, machine)}")
+        lines.append(f"next, {_against_text(table[1], winner, machine)}")
     for name, is_kind in _KINDS:
         found = next((priced for priced in table if is_kind(priced.plan)), None)
         if found is not None and found is not winner:
-            lines.append(f"{name}, {_against(found, winner, machine)}")
+            lines.append(f"{name}, {_against_text(found, winner, machine)}")
     return "\n".join(lines)
 
 
-def _against(other: PricedPlan, winner: PricedPlan, machine: Machine) -> str:
+def _against_text(other: PricedPlan, winner: PricedPlan, machine: Machine) -> str:
     if not other.fits:
-        return f"{other.plan}: {_memory(other, machine)}"
+        return f"{other.plan}: {_memory_text(other, machine)}"
     losses = {
         "in communication": other.exposed_s - winner.exposed_s,
         "idle": other.idle_s - winner.idle_s,
         "in computing": other.compute_s - winner.compute_s,
     }
     said = [
-        f"{'loses' if lost > 0 else 'saves'} {_time(abs(lost))} {what}"
+        f"{'loses' if lost > 0 else 'saves'} {_time_text(abs(lost))} {what}"
         for what, lost in losses.items()
         if abs(lost) > 1e-9
     ]
-    takes = f"{other.plan}: {_time(other.time_s)}, {other.time_s / winner.time_s:.2f} times as long"
+    takes = f"{other.plan}: {_time_text(other.time_s)}, {other.time_s / winner.time_s:.2f} times as long"
     return "; ".join(filter(None, (takes, ", ".join(said))))
 
 
-def _spent(priced: PricedPlan) -> str:
-    spent = f"{_time(priced.compute_s)} computing, {_time(priced.exposed_s)} communicating, {_time(priced.idle_s)} idle"
-    return f"{spent}, {priced.peak_memory_bytes / 1e9:,.2f} GB"
+def _spent_text(priced: PricedPlan) -> str:
+    spent = {"computing": priced.compute_s, "communicating": priced.exposed_s, "idle": priced.idle_s}
+    times = ", ".join(f"{_time_text(seconds)} {what}" for what, seconds in spent.items())
+    return f"{times}, {priced.peak_memory_bytes / 1e9:,.2f} GB"
 
 
-def _memory(priced: PricedPlan, machine: Machine) -> str:
+def _memory_text(priced: PricedPlan, machine: Machine) -> str:
     holds = f"does not fit: {priced.peak_memory_bytes / 1e9:,.2f} GB"
     return (
         f"{holds} at most, on unlike devices" if machine.parts else f"{holds} of {machine.memory_bytes / 1e9:,.2f} GB"
     )
 
 
-def _time(seconds: float) -> str:
+def _time_text(seconds: float) -> str:
     return f"{seconds:,.3g} s" if seconds >= 1 else f"{seconds * 1e3:,.3g} ms"

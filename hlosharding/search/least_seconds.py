@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from hlosharding.cost import Machine, op_cost
+from hlosharding.cost import Machine, op_work
 from hlosharding.ir import PRODUCTS, Instruction, Module, executions
-from hlosharding.schedule import SPLIT_BACKWARD, batch_flow, order_and_chunks
+from hlosharding.schedule import SPLIT_BACKWARD, find_batch_flow, order_and_chunks
 from hlosharding.search.plans import Plan
 
 
@@ -33,7 +33,7 @@ class LeastWork:
         >>> found.all_s == 2 * found.of_batch_s > 0
         True
         """
-        flow, every, own = batch_flow(module, dict.fromkeys(batch, 0)), 0.0, 0.0
+        flow, every, own = find_batch_flow(module, dict.fromkeys(batch, 0)), 0.0, 0.0
         for computation, runs in executions(module).items():
             is_certain = runs.is_exact and not runs.in_conditional
             for op in computation.instructions if is_certain else ():
@@ -46,7 +46,7 @@ class LeastWork:
 
 def _seconds(op: Instruction, machine: Machine) -> float:
     """Of a product, elements padded to no tile and no wave half empty; of any other op none."""
-    work = op_cost(op) if op.opcode in _PRODUCTS else None
+    work = op_work(op) if op.opcode in _PRODUCTS else None
     if work is None or work.matrix is None:
         return 0.0
     kinds = machine.parts or (machine,)  # of unlike nodes: nobody is faster than the fastest

@@ -27,12 +27,12 @@ from hlosharding.search.strategies import (
     Strategy,
     Ways,
     axes_of,
-    by_number,
     mesh_of,
+    number_specs,
+    propagate_shardings,
     spec_of,
-    split,
-    spread,
-    summed_as,
+    split_arguments,
+    sum_as,
 )
 
 NAME = "improved"
@@ -42,7 +42,7 @@ _LEAST_GAIN = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SpecChange:
     """Another sharding of an argument, and what a step takes before and with it."""
 
     argument: str
@@ -54,13 +54,13 @@ class Change:
 
     def __str__(self) -> str:
         times = (f"{seconds * 1e3:.3g} ms" for seconds in (self.time_before_s, self.time_s))
-        return f"{self.argument} {spelled(self.before)} -> {spelled(self.after)}: {' -> '.join(times)}"
+        return f"{self.argument} {spec_text(self.before)} -> {spec_text(self.after)}: {' -> '.join(times)}"
 
 
-def spelled(spec: Any) -> str:
+def spec_text(spec: Any) -> str:
     """A PartitionSpec as one writes it; None is none.
 
-    >>> spelled((None, "tensor")), spelled(("data",)), spelled(None)
+    >>> spec_text((None, "tensor")), spec_text(("data",)), spec_text(None)
     ("P(None, 'tensor')", "P('data')", 'what suits')
     """
     return "what suits" if spec is None else f"P({', '.join(map(repr, spec))})"
@@ -77,7 +77,7 @@ class Improved(InNotebooks):
     priced: PricedPlan
     specs: Mapping[str, Any]
     """By argument."""
-    changes: tuple[Change, ...]
+    changes: tuple[SpecChange, ...]
     """Those that were kept, in order."""
     tried: int
     """Strategies that were priced."""
@@ -92,7 +92,7 @@ class Improved(InNotebooks):
     @property
     def strategy(self) -> Strategy:
         """What `hs.search(strategies=)` takes."""
-        return self.planner.strategy(NAME)
+        return self.planner.find_strategy(NAME)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -106,7 +106,7 @@ class Improved(InNotebooks):
         return "\n".join([head, *map(str, self.changes)])
 
 
-def improved(
+def improve_plan(
     planner: Planner, start: SizedPlan, machine: Machine, steps: int, progress: Progress | bool = True
 ) -> Improved:
     """Change the strategy of a plan as long as that helps, or until `steps` strategies were priced."""
@@ -115,7 +115,7 @@ def improved(
         is_done = climb.run()
     paths = {number: parameter.path for number, parameter in climb.parameters.items()}
     specs = {paths[number]: spec for number, spec in climb.specs.items()}
-    known = planner.having(NAME, climb.alike(specs))
+    known = planner.with_strategy(NAME, climb.strategy_of(specs))
     return Improved(known, machine, climb.start, climb.best, specs, tuple(climb.changes), climb.tried, is_done)
 
 
@@ -126,12 +126,12 @@ class _Climb:
         self.parameters = {p.parameter_number: p for p in self.module.entry.parameters}
         self.ways: Ways = start.plan.ways
         self.runs = PipelineRuns(machine)
-        self.changes: list[Change] = []
+        self.changes: list[SpecChange] = []
         self.known: dict[object, PricedPlan | None] = {}
-        strategies = BATCH, planner.strategy(start.plan.strategy)
-        said = (by_number(self.module, each(self.module, self.ways, planner.numbers)) for each in strategies)
-        self.specs = {number: _plain(spec) for each in said for number, spec in each.items()}
-        self.best = self._priced(self.specs, start.plan)
+        strategies = BATCH, planner.find_strategy(start.plan.strategy)
+        said = (number_specs(self.module, each(self.module, self.ways, planner.numbers)) for each in strategies)
+        self.specs = {number: _normalize(spec) for each in said for number, spec in each.items()}
+        self.best = self._price(self.specs, start.plan)
         self.start = self.best
         self.best = replace(self.best, plan=replace(start.plan, strategy=NAME))
 
@@ -156,30 +156,30 @@ class _Climb:
         """Take the best other sharding of an argument, if it is better."""
         number, before = parameter.parameter_number, self.best
         was, chosen = self.specs.get(number), self.specs
-        for spec in list(self._others(parameter)):
+        for spec in list(self._other_specs(parameter)):
             trial = {n: each for n, each in {**self.specs, number: spec}.items() if each is not None}
-            found = self._price(trial)
+            found = self._try_price(trial)
             if found is not None and _is_better(found, self.best):
                 self.best, chosen = found, trial
         if chosen is self.specs:
             return False
         self.specs = chosen
-        self.changes.append(Change(parameter.path, was, chosen.get(number), before.time_s, self.best.time_s))
+        self.changes.append(SpecChange(parameter.path, was, chosen.get(number), before.time_s, self.best.time_s))
         return True
 
-    def _others(self, parameter: Instruction) -> Iterator[Any]:
+    def _other_specs(self, parameter: Instruction) -> Iterator[Any]:
         """Specs that an argument has not: none, those that its readers would give it, those by the ways."""
         mesh, was = mesh_of(self.ways), self.specs.get(parameter.parameter_number)
         found: dict[Any, None] = {None: None}
-        shardings = spread(split(self.module, self.ways, self.specs))
+        shardings = propagate_shardings(split_arguments(self.module, self.ways, self.specs))
         for sharding in shardings_of(parameter, shardings, mesh):
             try:
-                found[_plain(sharding.to_partition_spec(mesh))] = None
+                found[_normalize(sharding.to_partition_spec(mesh))] = None
             except ShardingError:  # the axes cannot say it
                 continue
         yield from (spec for spec in found if spec != was)
 
-    def _price(self, specs: Mapping[int, Any]) -> PricedPlan | None:
+    def _try_price(self, specs: Mapping[int, Any]) -> PricedPlan | None:
         """What a step takes, each strategy once; None where it cannot be, or the steps are used up."""
         key = frozenset(specs.items())
         if key not in self.known:
@@ -187,17 +187,17 @@ class _Climb:
                 return None
             self.progress(self.tried, self.steps)
             try:
-                self.known[key] = self._priced(specs, replace(self.sized.plan, strategy=NAME))
+                self.known[key] = self._price(specs, replace(self.sized.plan, strategy=NAME))
             except HloShardingError:
                 self.known[key] = None
         return self.known[key]
 
-    def alike(self, specs: Specs) -> Strategy:
+    def strategy_of(self, specs: Specs) -> Strategy:
         """These, and sums as the start's strategy has them."""
-        return summed_as(self.planner.strategy(self.sized.plan.strategy), lambda *_: specs)
+        return sum_as(self.planner.find_strategy(self.sized.plan.strategy), lambda *_: specs)
 
-    def _priced(self, specs: Mapping[int, Any], plan: Plan) -> PricedPlan:
-        planner = self.planner.having(plan.strategy, self.alike(specs))
+    def _price(self, specs: Mapping[int, Any], plan: Plan) -> PricedPlan:
+        planner = self.planner.with_strategy(plan.strategy, self.strategy_of(specs))
         cut = planner.pipeline(plan, self.machine)
         run = self.runs.simulate(cut, plan.schedule or cut.usual_order, plan.microbatches)
         return PricedPlan.of(SizedPlan(plan, self.sized.batch_size), run)
@@ -212,6 +212,6 @@ def _is_better(one: PricedPlan, other: PricedPlan) -> bool:
     return one.time_s < other.time_s * (1 - _LEAST_GAIN)
 
 
-def _plain(spec: Any) -> Any:
+def _normalize(spec: Any) -> Any:
     """The same for all ways to write a spec."""
     return spec_of(axes_of(spec))

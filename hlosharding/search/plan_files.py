@@ -14,11 +14,20 @@ from hlosharding.errors import PlanError, ScheduleError
 from hlosharding.frontends import annotate
 from hlosharding.ir import Instruction, Module
 from hlosharding.plans import PipelineSteps, PlanFile
-from hlosharding.schedule import Cutter, Layout, Schedule, StageAxes, argument_numbers, as_read, flows_of, keep_split
+from hlosharding.schedule import (
+    Cutter,
+    Schedule,
+    StageAxes,
+    StageLayout,
+    argument_numbers,
+    flows_of,
+    keep_split,
+    sharding_as_read,
+)
 from hlosharding.search.planner import Planner, argument_of
 from hlosharding.search.plans import AXES, CONTEXT, EXPERTS, REPLICAS, Plan
-from hlosharding.search.strategies import STRATEGIES, Specs, Ways, by_number, mesh_of, summed_as
-from hlosharding.search.updates import updated_arguments
+from hlosharding.search.strategies import STRATEGIES, Specs, Ways, mesh_of, number_specs, sum_as
+from hlosharding.search.updates import find_updated
 from hlosharding.sharding import MeshInfo
 
 
@@ -30,7 +39,7 @@ def plan_file(planner: Planner, plan: Plan, machine: Machine) -> PlanFile:
     parameters = planner.module.entry.parameters
     is_cut = plan.stages * plan.microbatches > 1
     said = {name: getattr(plan, name) for name in ("stages", "microbatches", "schedule", "order", "even")}
-    strategy = planner.strategy(plan.strategy)
+    strategy = planner.find_strategy(plan.strategy)
     return PlanFile(
         annotations=_annotations(planner, plan),
         mesh=MeshInfo(tuple(plan.ways), tuple(plan.ways.values()), None if is_cut else plan.submeshes[0]),
@@ -46,8 +55,8 @@ def plan_file(planner: Planner, plan: Plan, machine: Machine) -> PlanFile:
 
 def _annotations(planner: Planner, plan: Plan) -> tuple[tuple[str, str], ...]:
     """The arguments' shardings over the mesh of a stage."""
-    annotated = planner.annotated(plan)
-    said = {p.path: as_read(p, annotated.sharding) for p in annotated.entry.parameters}
+    annotated = planner.annotate(plan)
+    said = {p.path: sharding_as_read(p, annotated.sharding) for p in annotated.entry.parameters}
     return PlanFile.of({name: s for name, s in said.items() if s is not None}, mesh=mesh_of(plan.ways)).annotations
 
 
@@ -70,21 +79,21 @@ def apply_plan(file: PlanFile, module: Module) -> Module:
     >>> [str(apply_plan(file, module).sharding(name)) for name in module.entry.parameters]
     ['{devices=[2,1]<=[2]}', '{devices=[2,1]<=[2]}']
     """
-    made = _written_out(file, module).apply(module)
+    made = _write_out(file, module).apply(module)
     batch, plan = dict.fromkeys(argument_numbers(module, file.batch), 0), plan_of(file)
     if batch:
         given = {p: sharding for p in made.entry.parameters if (sharding := made.sharding(p)) is not None}
-        results = {result.id: given[p] for result, p in updated_arguments(made).items() if p in given}
+        results = {result.id: given[p] for result, p in find_updated(made).items() if p in given}
         made.shardings = {**results, **made.shardings}
         shardings = list(map(given.get, made.entry.parameters))
         axes = StageAxes.of_tiles(shardings[number] for number in batch)
         if plan is not None and file.mesh is not None:
-            axes = replace(Planner(module, file.batch).axes(plan), mesh=file.mesh)
+            axes = replace(Planner(module, file.batch).axes_of(plan), mesh=file.mesh)
         keep_split(made, axes.mesh, flows_of(batch, shardings, axes))
     return made
 
 
-def _written_out(file: PlanFile, module: Module) -> PlanFile:
+def _write_out(file: PlanFile, module: Module) -> PlanFile:
     """Annotations alone: what a plan's strategy gives each argument of a program, and above it its own."""
     plain = replace(file, strategy="", batch=())
     if not file.strategy:
@@ -115,9 +124,9 @@ def schedule_of(file: PlanFile, module: Module, machine: Machine | None = None) 
         raise ScheduleError("the plan has microbatches, and no batch", remedy='write batch = ["x"]')
     plan = plan_of(file) if steps.stages or not module.stages else None
     if plan is not None:
-        return _planner(file, plan, module).schedule(plan, machine or file.machine_for(plan.num_devices))
-    annotated = _written_out(file, module).apply(module)
-    layout = Layout.of(steps.stages or module.stages or 1, steps.schedule, steps.even)
+        return _make_planner(file, plan, module).schedule(plan, machine or file.machine_for(plan.num_devices))
+    annotated = _write_out(file, module).apply(module)
+    layout = StageLayout.of(steps.stages or module.stages or 1, steps.schedule, steps.even)
     size = max(1, annotated.num_partitions)
     plan = Plan(size, 1, layout.submeshes, steps.microbatches, steps.schedule, steps.order)
     pipeline = Cutter(module, file.batch, file.donate).pipeline(
@@ -146,7 +155,7 @@ def plan_of(file: PlanFile) -> Plan | None:
     return found and replace(found, order=found.shortest_order)
 
 
-def _planner(file: PlanFile, plan: Plan, module: Module) -> Planner:
+def _make_planner(file: PlanFile, plan: Plan, module: Module) -> Planner:
     """That makes the plan's schedule: what the file annotates lies so, all else as its strategy says."""
     planner = Planner(module, file.batch, file.donate, {"": lambda module, ways, batch: {}})
     bare = module.clone()
@@ -155,13 +164,13 @@ def _planner(file: PlanFile, plan: Plan, module: Module) -> Planner:
     own = annotate(bare, dict(file.annotations), mesh=mesh)
     said = {inst: sharding for inst in own.instructions if (sharding := own.sharding(inst)) is not None}
     arguments = {inst.parameter_number: s.to_partition_spec(mesh) for inst, s in said.items() if _is_argument(inst)}
-    strategy = planner.strategy(plan.strategy)
+    strategy = planner.find_strategy(plan.strategy)
 
     def both(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
-        return by_number(module, strategy(module, ways, batch)) | arguments
+        return number_specs(module, strategy(module, ways, batch)) | arguments
 
-    planner = planner.having(plan.strategy, summed_as(strategy, both))
-    made = planner.annotated(plan)  # which `planner` keeps
+    planner = planner.with_strategy(plan.strategy, sum_as(strategy, both))
+    made = planner.annotate(plan)  # which `planner` keeps
     inside = {made.by_name(inst.name).id: sharding for inst, sharding in said.items() if not _is_argument(inst)}
     made.shardings = {**made.shardings, **inside}
     return planner

@@ -24,15 +24,15 @@ class PlanPrices:
     def __init__(self, sizes: BatchSizes, plans: Iterable[SizedPlan], machine: Machine) -> None:
         self.sizes, self.machine = sizes, machine
         self._runs = PipelineRuns(machine)
-        self._members = _families(plans)
+        self._members = _group_by_family(plans)
         self._last: tuple[object, _Family] | None = None
 
-    def simulated(self, wanted: SizedPlan) -> ScheduleSimulation:
+    def simulate(self, wanted: SizedPlan) -> ScheduleSimulation:
         """A step, as its own cut runs it.  Raises ScheduleError where it cannot be cut so."""
-        key, plan = family(wanted), wanted.plan
+        key, plan = family_of(wanted), wanted.plan
         if self._last is None or self._last[0] != key:
             self._last = key, _Family(self._members[key], self.cut)
-        cut = self._last[1].at(wanted)
+        cut = self._last[1].pipeline_of(wanted)
         return self._runs.simulate(cut, plan.schedule or cut.usual_order, plan.microbatches)
 
     def cut(self, wanted: SizedPlan) -> Pipeline:
@@ -40,22 +40,22 @@ class PlanPrices:
         return self.sizes.planner(wanted.batch_size).pipeline(wanted.plan, self.machine)
 
 
-def family(wanted: SizedPlan) -> object:
+def family_of(wanted: SizedPlan) -> object:
     """The same of all that differ in the size of a microbatch alone.  One microbatch is cut otherwise than several."""
     plan = wanted.plan
     divides = plan.divides(wanted.batch_size)
     return plan.stage, plan.layout, tuple(plan.submeshes), plan.microbatches == 1, divides or wanted
 
 
-def by_family(plans: Iterable[SizedPlan]) -> list[SizedPlan]:
+def sort_by_family(plans: Iterable[SizedPlan]) -> list[SizedPlan]:
     """The same, each family where its first one is."""
-    return list(chain.from_iterable(_families(plans).values()))
+    return list(chain.from_iterable(_group_by_family(plans).values()))
 
 
-def _families(plans: Iterable[SizedPlan]) -> dict[object, list[SizedPlan]]:
+def _group_by_family(plans: Iterable[SizedPlan]) -> dict[object, list[SizedPlan]]:
     found: defaultdict[object, list[SizedPlan]] = defaultdict(list)
     for each in plans:
-        found[family(each)].append(each)
+        found[family_of(each)].append(each)
     return found
 
 
@@ -73,16 +73,16 @@ class _Family:
         """Examples of a microbatch, in rising order."""
         return sorted({member.examples for member in self.members})
 
-    def at(self, wanted: SizedPlan) -> Pipeline:
+    def pipeline_of(self, wanted: SizedPlan) -> Pipeline:
         """The pipeline, perhaps known by its price alone."""
         low, high, place = 0, len(self.sizes) - 1, self.sizes.index(wanted.examples)
-        if place in (low, high) and self._chosen(wanted.examples) == wanted:
+        if place in (low, high) and self._choose_member(wanted.examples) == wanted:
             return self._sample(wanted.examples).pipeline
         while True:
             found = self._resizable(self.sizes[low], self.sizes[high])
             try:
                 if isinstance(found, ResizablePipeline):
-                    return found.at(wanted.examples // wanted.plan.batch_ways, wanted.plan.microbatches)
+                    return found.pipeline_for(wanted.examples // wanted.plan.batch_ways, wanted.plan.microbatches)
             except HloShardingError:  # no size between these two that it can have
                 pass
             if high - low < 2:
@@ -102,11 +102,11 @@ class _Family:
 
     def _sample(self, size: int) -> Sized:
         if size not in self._samples:
-            chosen = self._chosen(size)
+            chosen = self._choose_member(size)
             self._samples[size] = Sized(self.cut(chosen), size // chosen.plan.batch_ways, chosen.plan.microbatches)
         return self._samples[size]
 
-    def _chosen(self, size: int) -> SizedPlan:
+    def _choose_member(self, size: int) -> SizedPlan:
         """Who of that size is cut."""
         ends = {pick(member.batch_size for member in self.members) for pick in (min, max)}
         of_size = [member for member in self.members if member.examples == size]

@@ -29,11 +29,11 @@ class PlanRunner(Protocol):
         """What a table says of how plans ran."""
         ...
 
-    def predicted(self, plan: Plan, schedule: Schedule, machines: Machines) -> float:
+    def predict_seconds(self, plan: Plan, schedule: Schedule, machines: Machines) -> float:
         """Seconds that a step takes by the cost formulas."""
         ...
 
-    def measured(self, schedule: Schedule) -> float:
+    def measure_seconds(self, schedule: Schedule) -> float:
         """Seconds that a step took."""
         ...
 
@@ -57,7 +57,7 @@ class OneProcess:
     def name(self) -> str:
         return "one process" if self.overlaps else "one process, one program at a time"
 
-    def predicted(self, plan: Plan, schedule: Schedule, machines: Machines) -> float:
+    def predict_seconds(self, plan: Plan, schedule: Schedule, machines: Machines) -> float:
         """Seconds of a step: programs side by side, or one after the other."""
         at_once = plan.num_devices if self.overlaps else plan.data * plan.tensor
         machine = machines(at_once)
@@ -66,7 +66,7 @@ class OneProcess:
             return machine.program_launch + run.time_s
         return sum(done.work.seconds + machine.program_launch for done in run.recording.applications)
 
-    def measured(self, schedule: Schedule) -> float:
+    def measure_seconds(self, schedule: Schedule) -> float:
         """The shortest of some runs on random inputs, after one that compiles."""
         import jax
 
@@ -81,7 +81,7 @@ class OneProcess:
                     arrays[number] = lay_out(given[number], kind.sharding, [run.devices[n] for n in kind.devices])
             jax.block_until_ready([_jax_array(array) for array in arrays])
 
-        return shortest(
+        return measure_shortest(
             lambda: jax.block_until_ready([_jax_array(made) for made in run(*arrays)]), self.seconds, prepare
         )
 
@@ -90,7 +90,7 @@ def _jax_array(array: Any) -> Any:
     return getattr(array, "tiles", array)
 
 
-def shortest(run: Callable[[], object], seconds: float, prepare: Callable[[], object] = lambda: None) -> float:
+def measure_shortest(run: Callable[[], object], seconds: float, prepare: Callable[[], object] = lambda: None) -> float:
     """The shortest of three runs or more, for so long, after two that warm up; `prepare` comes ahead of each.
 
     A step that donates its arguments needs new ones each time.

@@ -19,21 +19,21 @@ from hlosharding.plans import PlanFile
 from hlosharding.progress import Progress, counting
 from hlosharding.schedule import Schedule
 from hlosharding.search.batch_sizes import BatchSizes
-from hlosharding.search.comparison import explained, shared_reason
+from hlosharding.search.comparison import explain_winner, shared_reason
 from hlosharding.search.least_seconds import LeastWork, least_seconds
-from hlosharding.search.mutations import Improved, improved
+from hlosharding.search.mutations import Improved, improve_plan
 from hlosharding.search.plan_files import plan_file
-from hlosharding.search.plan_prices import by_family
-from hlosharding.search.plan_space import MICROBATCHES, plans_for
+from hlosharding.search.plan_prices import sort_by_family
+from hlosharding.search.plan_space import MICROBATCHES, choose_plans
 from hlosharding.search.plans import Plan, SizedPlan
-from hlosharding.search.price_file import KnownPrices, Outcome, facts
+from hlosharding.search.price_file import KnownPrices, Outcome, price_facts
 from hlosharding.search.price_workers import PriceWorkers
-from hlosharding.search.priced_plan import PricedPlan, in_order
+from hlosharding.search.priced_plan import PricedPlan, sort_by_throughput
 from hlosharding.search.pricer import Answer, Pricer, Task
-from hlosharding.search.ranking import Ranking, ranked
+from hlosharding.search.ranking import Ranking, rank_plans
 from hlosharding.search.strategies import Strategy
 
-Prices = Callable[[Sequence[Task]], Iterator[Answer]]
+PricePlans = Callable[[Sequence[Task]], Iterator[Answer]]
 """Who prices plans, in whatever order."""
 
 
@@ -104,7 +104,7 @@ class SearchResult(InNotebooks):
         """The fastest that fit, run on JAX's devices and ranked by what they take; of the best one's batch size."""
         size = self.table[0].batch_size if self.table else self.sizes.given
         plans = [priced.plan for priced in self.table if priced.fits and priced.batch_size == size][:most]
-        return ranked(self.sizes.planner(size), plans, self.machine, progress=progress)
+        return rank_plans(self.sizes.planner(size), plans, self.machine, progress=progress)
 
     def improved(self, steps: int = 200, *, progress: Progress | bool = True) -> Improved:
         """The first of the table by a strategy of its own: its strategy changed for one argument at a time, each change
@@ -127,7 +127,7 @@ class SearchResult(InNotebooks):
         if not self.table:
             raise ScheduleError("no plan was priced", remedy="look at .refused for the reasons")
         first = self.table[0].sized_plan
-        return improved(self.sizes.planner(first.batch_size), first, self.machine, steps, progress)
+        return improve_plan(self.sizes.planner(first.batch_size), first, self.machine, steps, progress)
 
     def explain(self) -> str:
         """Why the winner won: against the best of each pure kind, and the next best; and what donating would save.
@@ -137,7 +137,7 @@ class SearchResult(InNotebooks):
         if not self.table:
             return f"no plan could be priced on {self.machine.name}; {shared_reason(self.refused)}"
         figures = str(self.figures(self.table[0]))
-        return "\n".join(filter(None, (explained(self.table, self.machine), figures, self._undonated)))
+        return "\n".join(filter(None, (explain_winner(self.table, self.machine), figures, self._undonated)))
 
     @cached_property
     def _undonated(self) -> str:
@@ -145,7 +145,7 @@ class SearchResult(InNotebooks):
         if not self.table or self.sizes.donates:
             return ""
         best = self.table[0]
-        donor = self.sizes.planner(best.batch_size).donating()
+        donor = self.sizes.planner(best.batch_size).with_donation()
         if donor is None:
             return ""
         planner, names = donor
@@ -205,46 +205,46 @@ def search(
     """
     if jobs < 1:
         raise ScheduleError(f"{jobs} processes price nothing", remedy="take jobs=1")
-    machine = machine.running(runtime)
+    machine = machine.with_runtime(runtime)
     sizes = BatchSizes(program, arguments, batch, donate, strategies if isinstance(strategies, Mapping) else None)
-    space = plans_for(
+    space = choose_plans(
         machine, plans, microbatches=microbatches, schedules=schedules, orders=orders, strategies=strategies,
         replicas=replicas, context=context, experts=experts, sequence=sequence,
     )  # fmt: skip
     for name in {plan.strategy for plan in space}:
-        sizes.planner(sizes.given).strategy(name)
+        sizes.planner(sizes.given).find_strategy(name)
     every = [SizedPlan(plan, size) for size in batch_sizes or [sizes.given] for plan in space]
-    said = facts(sizes, every, machine, (batch, donate)) if resume is not None else None
-    run = _Search(sizes, every, machine, KnownPrices(resume, said), progress)
+    said = price_facts(sizes, every, machine, (batch, donate)) if resume is not None else None
+    run = _PlanSearch(sizes, every, machine, KnownPrices(resume, said), progress)
     most = max(1, keep) if prune and len(batch_sizes) < 2 else None
     if jobs == 1:
-        return run.result(Pricer(sizes, every, machine, most).priced)
+        return run.run(Pricer(sizes, every, machine, most).price)
     with PriceWorkers(jobs, sizes, every, machine, most) as workers:
-        return run.result(workers.priced)
+        return run.run(workers.price)
 
 
 @dataclass(frozen=True)
-class _Search:
+class _PlanSearch:
     sizes: BatchSizes
     plans: Sequence[SizedPlan]
     machine: Machine
     known: KnownPrices
     progress: Progress | bool
 
-    def result(self, priced: Prices) -> SearchResult:
+    def run(self, priced: PricePlans) -> SearchResult:
         """`priced`: who prices."""
-        bounds = self._bounds()
-        order = by_family(sorted(self.plans, key=lambda each: (bounds[each], each)))
-        found = self._outcomes(priced, [Task(each, bounds[each], self.known.found.get(each)) for each in order])
+        bounds = self._find_bounds()
+        order = sort_by_family(sorted(self.plans, key=lambda each: (bounds[each], each)))
+        found = self._collect_outcomes(priced, [Task(each, bounds[each], self.known.found.get(each)) for each in order])
         return SearchResult(
             self.sizes,
             self.machine,
-            tuple(in_order(outcome for outcome in found.values() if isinstance(outcome, PricedPlan))),
+            tuple(sort_by_throughput(outcome for outcome in found.values() if isinstance(outcome, PricedPlan))),
             tuple((plan, outcome) for plan, outcome in found.items() if isinstance(outcome, str)),
             tuple((plan, bounds[plan]) for plan, outcome in found.items() if outcome is None),
         )
 
-    def _bounds(self) -> dict[SizedPlan, float]:
+    def _find_bounds(self) -> dict[SizedPlan, float]:
         """Seconds that each takes at least.  Nothing is known of sizes for which the step was not traced."""
         planners = {size: self.sizes.planner(size) for size in self.sizes.traced}
         work = {size: LeastWork.of(each.module, each.numbers, self.machine) for size, each in planners.items()}
@@ -253,7 +253,7 @@ class _Search:
             for each in self.plans
         }
 
-    def _outcomes(self, priced: Prices, tasks: Sequence[Task]) -> dict[SizedPlan, Outcome | None]:
+    def _collect_outcomes(self, priced: PricePlans, tasks: Sequence[Task]) -> dict[SizedPlan, Outcome | None]:
         """Of each plan, in the order of the tasks; known from then on."""
         answers, made = iter(priced(tasks)), dict[SizedPlan, Outcome | None]()
         with counting("pricing plans", self.progress) as progress:

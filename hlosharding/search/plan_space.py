@@ -71,7 +71,7 @@ def plan_space(
             yield Plan(data, tensor, stages, count, schedule, order, strategy, *sizes, split)
 
 
-def plans_for(machine: Machine, given: Iterable[Plan] | None, **asked: Any) -> list[Plan]:
+def choose_plans(machine: Machine, given: Iterable[Plan] | None, **asked: Any) -> list[Plan]:
     """Those that are given, else what is `asked` of `plan_space` for all devices of a machine.
 
     Raises ScheduleError for plans that need more devices, and for what is asked beside plans, which say all.

@@ -15,9 +15,9 @@ from hlosharding.errors import AnnotationError, ScheduleError
 from hlosharding.ir import Instruction, Module, fused_attention
 from hlosharding.notebook import file_name
 from hlosharding.partitioner import PartitionOptions
-from hlosharding.schedule import Cutter, Pipeline, Schedule, StageAxes, argument_numbers, as_read
+from hlosharding.schedule import Cutter, Pipeline, Schedule, StageAxes, argument_numbers, sharding_as_read
 from hlosharding.search.plans import EXPERTS, Plan
-from hlosharding.search.ragged_products import by_expert
+from hlosharding.search.ragged_products import group_by_expert
 from hlosharding.search.strategies import (
     BATCH,
     STRATEGIES,
@@ -25,16 +25,16 @@ from hlosharding.search.strategies import (
     Strategy,
     SummedWhole,
     Ways,
-    by_number,
-    joined,
+    join_specs,
     megatron,
     mesh_of,
+    number_specs,
     over_sequences,
-    read_at,
+    place_of_argument,
     spec_of,
-    split,
+    split_arguments,
 )
-from hlosharding.search.updates import updated_arguments
+from hlosharding.search.updates import find_updated
 from hlosharding.sharding import REPLICATED, axes_by_dim
 
 
@@ -63,23 +63,23 @@ class Planner:
         for parameter in self.module.entry.parameters:
             if parameter.parameter_number in self.numbers:
                 _check_divides(parameter, plan)
-        annotated, axes, cutter = self.annotated(plan), self.axes(plan), self._made_for(plan)._cutter
+        annotated, axes, cutter = self.annotate(plan), self.axes_of(plan), self._planner_of_cut(plan)._cutter
         return cutter.pipeline(annotated, plan.layout, plan.submeshes, plan.microbatches, machine, options, axes)
 
-    def _made_for(self, plan: Plan) -> Planner:
+    def _planner_of_cut(self, plan: Plan) -> Planner:
         """The planner of the program that is cut: where experts are split, of one whose products go by expert."""
         return self._of_experts if plan.experts > 1 else self
 
     @cached_property
     def _of_experts(self) -> Planner:
         made = copy(self)
-        made.module = by_expert(self.module)
+        made.module = group_by_expert(self.module)
         if made.module is not self.module:
             made._cutter = Cutter(made.module, sorted(self.numbers), sorted(self.donated))
             made._cutter.whole = self.whole  # rows of other experts, which are masked, are no work of the model's
         return made
 
-    def having(self, name: str, strategy: Strategy) -> Planner:
+    def with_strategy(self, name: str, strategy: Strategy) -> Planner:
         """A planner that knows one strategy more, and shares what was cut already."""
         made = copy(self)
         made.__dict__.pop("_of_experts", None)
@@ -87,9 +87,9 @@ class Planner:
         made._annotated = {key: module for key, module in self._annotated.items() if key.strategy != name}
         return made
 
-    def donating(self) -> tuple[Planner, list[str]] | None:
+    def with_donation(self) -> tuple[Planner, list[str]] | None:
         """A planner that donates what the step updates, and the arguments that this is; None: it updates nothing."""
-        updated = updated_arguments(self.module).values()
+        updated = find_updated(self.module).values()
         if not updated:
             return None
         made = copy(self)
@@ -111,34 +111,34 @@ class Planner:
         cut = self.pipeline(plan, machine, options)
         return cut.schedule(plan.schedule or cut.usual_order, plan.microbatches)
 
-    def annotated(self, plan: Plan) -> Module:
+    def annotate(self, plan: Plan) -> Module:
         """The program with the shardings of a stage by its strategy; where it says nothing, the batch over data."""
         if plan.stage not in self._annotated:
             if len(self._annotated) >= _MOST_KEPT:
                 self._annotated.pop(next(iter(self._annotated)))
             try:
-                self._annotated[plan.stage] = self._made_for(plan)._split(plan)
+                self._annotated[plan.stage] = self._planner_of_cut(plan)._annotate(plan)
             except (AnnotationError, ScheduleError) as error:
                 where = " by ".join(filter(None, (error.where, self._place(plan.strategy))))
                 raise type(error)(error.what, where=where, remedy=error.remedy) from None
         return self._annotated[plan.stage]
 
-    def _split(self, plan: Plan) -> Module:
+    def _annotate(self, plan: Plan) -> Module:
         ways = plan.ways
-        said = [each(self.module, ways, self.numbers) for each in (BATCH, self.strategy(plan.strategy))]
-        made = split(self.module, ways, *said)
+        said = [each(self.module, ways, self.numbers) for each in (BATCH, self.find_strategy(plan.strategy))]
+        made = split_arguments(self.module, ways, *said)
         along = [_over_tensor(made, ways, self.numbers)] if plan.sequence else []
-        return split(self.module, ways, *said, *along) if along else made
+        return split_arguments(self.module, ways, *said, *along) if along else made
 
     def _place(self, name: str) -> str:
         """Where a strategy is written."""
-        code = getattr(self.strategy(name), "__code__", None)
+        code = getattr(self.find_strategy(name), "__code__", None)
         line = f" ({file_name(code.co_filename)}:{code.co_firstlineno})" if code is not None else ""
         return f"strategy {name or 'megatron'}{line}"
 
-    def axes(self, plan: Plan) -> StageAxes:
+    def axes_of(self, plan: Plan) -> StageAxes:
         """The mesh of a stage, and what keeps its split along which of its axes."""
-        is_whole = isinstance(self.strategy(plan.strategy), SummedWhole)
+        is_whole = isinstance(self.find_strategy(plan.strategy), SummedWhole)
         return StageAxes(
             mesh_of(plan.ways),
             of_weights=frozenset((EXPERTS, "tensor") if plan.sequence else (EXPERTS,)),
@@ -150,7 +150,7 @@ class Planner:
     def _has_attention(self) -> bool:
         return any(fused_attention(inst) is not None for inst in self.module.of_opcodes("custom-call"))
 
-    def strategy(self, name: str) -> Strategy:
+    def find_strategy(self, name: str) -> Strategy:
         """By name.  Raises ScheduleError where there is none."""
         if name not in self.strategies:
             known = ", ".join(filter(None, self.strategies))
@@ -170,9 +170,11 @@ def argument_of(parameter: Instruction) -> str:
 def _over_tensor(annotated: Module, ways: Ways, batch: frozenset[int]) -> Specs:
     """Of arguments that have sequences, how these lie, and split over tensor, too."""
     sequences = over_sequences("tensor")(annotated, ways, batch)
-    said = {p.parameter_number: as_read(p, annotated.sharding) or REPLICATED for p in annotated.entry.parameters}
-    specs = {number: spec_of(axes_by_dim(said[number], mesh_of(ways))) for number in by_number(annotated, sequences)}
-    return joined(annotated, specs, sequences)
+    said = {
+        p.parameter_number: sharding_as_read(p, annotated.sharding) or REPLICATED for p in annotated.entry.parameters
+    }
+    specs = {number: spec_of(axes_by_dim(said[number], mesh_of(ways))) for number in number_specs(annotated, sequences)}
+    return join_specs(annotated, specs, sequences)
 
 
 def _check_divides(parameter: Instruction, plan: Plan) -> None:
@@ -182,6 +184,6 @@ def _check_divides(parameter: Instruction, plan: Plan) -> None:
         pieces = f"{plan.microbatches} microbatches, each {plan.batch_ways} ways"
         raise ScheduleError(
             f"the batch of %{parameter.name} {parameter.shape} is not cut into {pieces}",
-            where=read_at(parameter),
+            where=place_of_argument(parameter),
             remedy="take another batch size, fewer microbatches or fewer ways",
         )

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from hlosharding.errors import ScheduleError, marked
 from hlosharding.schedule import ORDERS as SCHEDULES
-from hlosharding.schedule import Layout, order_and_chunks
+from hlosharding.schedule import StageLayout, order_and_chunks
 from hlosharding.sharding import check_devices
 
 REPLICAS = "replicas"
@@ -182,9 +182,9 @@ class Plan:
         return [tuple(start + d * strides["D"] + t * strides["T"] for d, t in inside) for start in starts]
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> StageLayout:
         """Into what the program is cut."""
-        return Layout.of(self.stages, self.schedule, self.even)
+        return StageLayout.of(self.stages, self.schedule, self.even)
 
     @property
     def num_devices(self) -> int:

@@ -73,13 +73,15 @@ class KnownPrices:
         lines = whole.split("\n")
         _check(lines[0], header, path)
         for number, line in enumerate(lines[1:], 2):
-            plan, outcome = _outcome(line, f"line {number} of {path}")
+            plan, outcome = _parse_outcome(line, f"line {number} of {path}")
             self.found[plan] = outcome
         if rest:  # half a line: the search ended while it was written
             write_whole(path, f"{whole}\n")
 
 
-def facts(sizes: BatchSizes, plans: Iterable[SizedPlan], machine: Machine, options: Iterable[object]) -> dict[str, str]:
+def price_facts(
+    sizes: BatchSizes, plans: Iterable[SizedPlan], machine: Machine, options: Iterable[object]
+) -> dict[str, str]:
     """All that decides the prices of plans."""
     planner = sizes.planner(sizes.given)
     every = sorted(plans)
@@ -88,14 +90,14 @@ def facts(sizes: BatchSizes, plans: Iterable[SizedPlan], machine: Machine, optio
         "program": digest(planner.module).hex(),
         "machine": repr(machine),
         "plan space": _checksum(every),
-        "strategy": _checksum(_said(planner, stage) for stage in stages),
+        "strategy": _checksum(_shardings_text(planner, stage) for stage in stages),
         "choice of arguments": _checksum(options),
     }
 
 
-def _said(planner: Planner, stage: Plan) -> str:
+def _shardings_text(planner: Planner, stage: Plan) -> str:
     try:
-        found = planner.annotated(stage)
+        found = planner.annotate(stage)
     except HloShardingError as error:
         return str(error)
     return "; ".join(str(found.sharding(parameter)) for parameter in found.entry.parameters)
@@ -122,7 +124,7 @@ def _line(plan: SizedPlan, outcome: Outcome) -> str:
     return json.dumps({"plan": asdict(plan.plan), "batch_size": plan.batch_size, **said}) + "\n"
 
 
-def _outcome(line: str, where: str) -> tuple[SizedPlan, Outcome]:
+def _parse_outcome(line: str, where: str) -> tuple[SizedPlan, Outcome]:
     try:
         said: dict[str, Any] = json.loads(line)
         plan = SizedPlan(Plan(**said["plan"]), said["batch_size"])

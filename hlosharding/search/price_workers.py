@@ -21,7 +21,7 @@ from hlosharding import python_child
 from hlosharding.cost import Machine
 from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.search.batch_sizes import BatchSizes
-from hlosharding.search.plan_prices import family
+from hlosharding.search.plan_prices import family_of
 from hlosharding.search.plans import SizedPlan
 from hlosharding.search.pricer import Answer, Pricer, Task
 
@@ -62,9 +62,9 @@ class PriceWorkers:
         for worker in self._workers:
             worker.close()
 
-    def priced(self, tasks: Sequence[Task]) -> Iterator[Answer]:
+    def price(self, tasks: Sequence[Task]) -> Iterator[Answer]:
         """As they come.  Raises HloShardingError where a process dies."""
-        shares = _shares(tasks, self._count)
+        shares = _share_out(tasks, self._count)
         while len(self._workers) < len(shares):
             self._workers.append(_Worker(self._job))
         answers = SimpleQueue[Answer | HloShardingError | None]()
@@ -82,11 +82,11 @@ class PriceWorkers:
                 yield found
 
 
-def _shares(tasks: Sequence[Task], count: int) -> list[list[Task]]:
+def _share_out(tasks: Sequence[Task], count: int) -> list[list[Task]]:
     """What each of the workers does: families whole, about as much for all."""
     families: dict[object, list[Task]] = {}
     for task in tasks:
-        families.setdefault(family(task.plan), []).append(task)
+        families.setdefault(family_of(task.plan), []).append(task)
     shares: list[list[Task]] = [[] for _ in range(min(count, len(families)))]
     for members in sorted(families.values(), key=len, reverse=True):
         min(shares, key=len).extend(members)
@@ -150,6 +150,6 @@ def serve() -> None:
             tasks: list[Task] = pickle.load(questions)
         except EOFError:
             return
-        for answer in chain(pricer.priced(tasks), [None]):
+        for answer in chain(pricer.price(tasks), [None]):
             pickle.dump(answer, answers)
             answers.flush()

@@ -59,6 +59,6 @@ class PricedPlan:
         return SizedPlan(self.plan, self.batch_size)
 
 
-def in_order(priced: Iterable[PricedPlan]) -> list[PricedPlan]:
+def sort_by_throughput(priced: Iterable[PricedPlan]) -> list[PricedPlan]:
     """By throughput, those that fit first."""
     return sorted(priced, key=lambda each: (not each.fits, each.time_s / each.batch_size, each.sized_plan))

@@ -41,10 +41,10 @@ class Pricer:
         self._times: list[float] = []
         """Of the fastest that fit, as many as are looked for."""
 
-    def priced(self, tasks: Iterable[Task]) -> Iterator[Answer]:
+    def price(self, tasks: Iterable[Task]) -> Iterator[Answer]:
         """In this order."""
         for plan, bound, known in tasks:
-            outcome = None if bound > self._worst_kept() else known or self._outcome(plan)
+            outcome = None if bound > self._worst_kept() else known or self._find_outcome(plan)
             if self._most is not None and isinstance(outcome, PricedPlan) and outcome.fits:
                 self._times = nsmallest(self._most, [*self._times, outcome.time_s])
             yield plan, outcome
@@ -53,8 +53,8 @@ class Pricer:
         """Plans that take longer are not among the fastest."""
         return self._times[-1] if len(self._times) == self._most else float("inf")
 
-    def _outcome(self, plan: SizedPlan) -> Outcome:
+    def _find_outcome(self, plan: SizedPlan) -> Outcome:
         try:
-            return PricedPlan.of(plan, self._prices.simulated(plan))
+            return PricedPlan.of(plan, self._prices.simulate(plan))
         except HloShardingError as error:
             return str(error)

@@ -37,7 +37,12 @@ def groups_of(value: Instruction) -> Groups | None:
     (starts, rows), (same_rows, ends) = (side.operands for side in mask.operands)
     directions = [side.comparison_direction for side in mask.operands]
     sums, firsts = _of_groups_alone(ends), _of_groups_alone(starts)
-    if directions != ["LE", "LT"] or _source(rows) is not _source(same_rows) or sums is None or firsts is None:
+    if (
+        directions != ["LE", "LT"]
+        or _find_source(rows) is not _find_source(same_rows)
+        or sums is None
+        or firsts is None
+    ):
         return None
     begins_behind = firsts.opcode == "concatenate" and firsts.operands[-1].opcode == "slice"
     if sums.opcode != "reduce-window" or not begins_behind or firsts.operands[-1].operands[0] is not sums:
@@ -51,14 +56,14 @@ def _of_groups_alone(value: Instruction) -> Instruction | None:
     return value.operands[0] if is_first and value.dimensions else None
 
 
-def _source(value: Instruction) -> Instruction:
+def _find_source(value: Instruction) -> Instruction:
     """What is repeated, along whatever dims."""
     while value.opcode in ("broadcast", "reshape"):
         value = value.operands[0]
     return value
 
 
-def by_expert(module: Module) -> Module:
+def group_by_expert(module: Module) -> Module:
     """The program with values between two such products expert by expert; the program itself where there are none.
 
     >>> import jax, jax.numpy as jnp, hlosharding as hs
@@ -66,7 +71,7 @@ def by_expert(module: Module) -> Module:
     ...     return jax.lax.ragged_dot(jnp.tanh(jax.lax.ragged_dot(x, up, sizes)), down, sizes)
     >>> shapes = (4, 8, 2), (4, 2, 8), (16, 8)
     >>> traced = hs.trace(layer)(*map(jnp.ones, shapes), jnp.full(4, 4))
-    >>> [str(dot.shape) for dot in by_expert(traced).of_opcodes("dot")]
+    >>> [str(dot.shape) for dot in group_by_expert(traced).of_opcodes("dot")]
     ['f32[4,16,2]', 'f32[16,8]']
     """
     if not any(map(groups_of, module.of_opcodes("select"))):
@@ -74,13 +79,13 @@ def by_expert(module: Module) -> Module:
     made = module.clone()
     names = NameUniquer(inst.name for inst in made.instructions)
     for computation in made.computations:
-        _Grouped(computation, names).rewrite()
+        _Grouping(computation, names).rewrite()
     rewrite.dead_code(made)
     made.renumber()
     return made
 
 
-class _Grouped:
+class _Grouping:
     """Rewrites one computation."""
 
     def __init__(self, computation: Computation, names: NameUniquer) -> None:
@@ -93,32 +98,32 @@ class _Grouped:
             groups = groups_of(select) if select.opcode == "select" else None
             repeated = select.operands[1] if groups is not None else select
             if groups is not None and repeated.opcode == "broadcast" and groups.dim not in repeated.dimensions:
-                found = self._of_each(repeated.operands[0], groups.sizes, select)
+                found = self._rows_of_each(repeated.operands[0], groups.sizes, select)
                 if found is not None and found.shape.size == repeated.shape.size:
-                    rewrite.replace_operand(select, 1, self._in_place(found, groups.dim, select))
+                    rewrite.replace_operand(select, 1, self._move_groups(found, groups.dim, select))
 
-    def _in_place(self, found: Instruction, dim: int, select: Instruction) -> Instruction:
+    def _move_groups(self, found: Instruction, dim: int, select: Instruction) -> Instruction:
         """With the groups, its first dim, where those that are masked have them."""
         if dim == 0:
             return found
         order = (*range(1, dim + 1), 0, *range(dim + 1, select.shape.rank))
         return self._insert("transpose", found, (found,), select.shape, select, dimensions=order)
 
-    def _of_each(self, value: Instruction, sizes: Instruction, reader: Instruction) -> Instruction | None:
+    def _rows_of_each(self, value: Instruction, sizes: Instruction, reader: Instruction) -> Instruction | None:
         """What has of each group at least its own rows; None for what no product makes so."""
         while value.opcode == "get-tuple-element" and value.operands[0].opcode == "tuple":
             value = value.operands[0].operands[value.tuple_index]
         key = value, sizes
         if key not in self.made:
             if value.opcode == "dot":
-                self.made[key] = self._product(value, sizes, reader)
+                self.made[key] = self._split_product(value, sizes, reader)
             elif value.opcode in ELEMENTWISE:
-                self.made[key] = self._pointwise(value, sizes, reader)
+                self.made[key] = self._split_pointwise(value, sizes, reader)
             else:
                 self.made[key] = None
         return self.made[key]
 
-    def _product(self, dot: Instruction, sizes: Instruction, reader: Instruction) -> Instruction | None:
+    def _split_product(self, dot: Instruction, sizes: Instruction, reader: Instruction) -> Instruction | None:
         """A product of each group in place of their sum."""
         dims, (rows, weights) = dot.dot_dims, dot.operands
         groups, pairs = groups_of(rows), dict(zip(dims.lhs_contracting, dims.rhs_contracting, strict=True))
@@ -126,25 +131,25 @@ class _Grouped:
             return None
         group = pairs.pop(groups.dim)
         of_each = DotDims(tuple(pairs), tuple(pairs.values()), (groups.dim,), (group,))
-        shape = _of_groups(dot, rows.shape.dims[groups.dim])
+        shape = _shape_of_groups(dot, rows.shape.dims[groups.dim])
         return self._insert("dot", dot, (rows, weights), shape, reader, dot_dims=of_each)
 
-    def _pointwise(self, op: Instruction, sizes: Instruction, reader: Instruction) -> Instruction | None:
-        found = [self._of_each(operand, sizes, reader) for operand in op.operands]
+    def _split_pointwise(self, op: Instruction, sizes: Instruction, reader: Instruction) -> Instruction | None:
+        found = [self._rows_of_each(operand, sizes, reader) for operand in op.operands]
         groups = next((each.shape.dims[0] for each in found if each is not None), None)
         if groups is None:
             return None
         operands = [
-            each or self._repeated(operand, groups, reader) for each, operand in zip(found, op.operands, strict=True)
+            each or self._repeat(operand, groups, reader) for each, operand in zip(found, op.operands, strict=True)
         ]
         made = rewrite.copy(op, self.computation.instructions.index(reader), operands, to=self.computation)
         rewrite.rename(made, self.names.fresh(op.name))
-        rewrite.set_shape(made, _of_groups(op, groups))
+        rewrite.set_shape(made, _shape_of_groups(op, groups))
         return made
 
-    def _repeated(self, value: Instruction, groups: int, reader: Instruction) -> Instruction:
+    def _repeat(self, value: Instruction, groups: int, reader: Instruction) -> Instruction:
         dims = tuple(range(1, value.shape.rank + 1))
-        return self._insert("broadcast", value, (value,), _of_groups(value, groups), reader, dimensions=dims)
+        return self._insert("broadcast", value, (value,), _shape_of_groups(value, groups), reader, dimensions=dims)
 
     def _insert(
         self,
@@ -160,6 +165,6 @@ class _Grouped:
         return rewrite.insert(self.computation, place, opcode, shape, operands, name=name, like=like, **attributes)
 
 
-def _of_groups(value: Instruction, groups: int) -> Shape:
+def _shape_of_groups(value: Instruction, groups: int) -> Shape:
     """With the groups as the first dim."""
     return value.shape.with_dims((groups, *value.shape.dims))

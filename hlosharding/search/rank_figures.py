@@ -78,17 +78,17 @@ def regret(times: Times) -> float:
     return min(times)[1] / min(measured for _, measured in times) - 1
 
 
-def inversions(times: Times, *, most: int = 5) -> list[Inversion]:
+def find_inversions(times: Times, *, most: int = 5) -> list[Inversion]:
     """Pairs in the wrong order, those first for which prediction and measurement differ most.
 
-    >>> inversions([(1.0, 30.0), (2.0, 10.0), (3.0, 40.0)])
+    >>> find_inversions([(1.0, 30.0), (2.0, 10.0), (3.0, 40.0)])
     [Inversion(first=0, second=1, predicted=2.0, measured=3.0)]
     """
-    found = sorted(_inverted(times), key=lambda each: -each.predicted * each.measured)
+    found = sorted(_all_inversions(times), key=lambda each: -each.predicted * each.measured)
     return found[:most]
 
 
-def _inverted(times: Times) -> Iterator[Inversion]:
+def _all_inversions(times: Times) -> Iterator[Inversion]:
     for first, second in combinations(range(len(times)), 2):
         if times[first] > times[second]:
             first, second = second, first

@@ -100,7 +100,7 @@ class Ranking(InNotebooks):
     @property
     def inversions(self) -> list[Inversion]:
         """The worst pairs in the wrong order, by numbers in the table."""
-        return rank_figures.inversions(self.times)
+        return rank_figures.find_inversions(self.times)
 
     def __str__(self) -> str:
         return (
@@ -138,11 +138,11 @@ def rank(
     3
     """
     module = program if isinstance(program, Module) else trace(program)(*arguments)
-    chosen = list(plans) if plans is not None else sampled(_num_devices(), count, seed)
-    return ranked(Planner(module, batch), chosen, machine, runner, progress)
+    chosen = list(plans) if plans is not None else sample_plans(_num_devices(), count, seed)
+    return rank_plans(Planner(module, batch), chosen, machine, runner, progress)
 
 
-def ranked(
+def rank_plans(
     planner: Planner,
     plans: Sequence[Plan],
     machine: Machine | None = None,
@@ -151,7 +151,7 @@ def ranked(
 ) -> Ranking:
     """As of `rank`, plans of a program that a planner cuts."""
     runner = runner or this_process()
-    machines = (lambda busy: machine) if machine is not None else calibrated
+    machines = (lambda busy: machine) if machine is not None else calibrate_busy
     rows: list[RankedPlan] = []
     refused: list[tuple[Plan, str]] = []
     with counting("running plans", progress) as told:
@@ -159,18 +159,18 @@ def ranked(
             told(done, len(plans))
             try:
                 schedule = planner.schedule(plan, machine)
-                predicted = runner.predicted(plan, schedule, machines)
-                rows.append(RankedPlan(plan, predicted, runner.measured(schedule)))
+                predicted = runner.predict_seconds(plan, schedule, machines)
+                rows.append(RankedPlan(plan, predicted, runner.measure_seconds(schedule)))
             except HloShardingError as error:
                 refused.append((plan, str(error)))
     return Ranking.of(rows, refused, runner.name)
 
 
-def sampled(num_devices: int, count: int, seed: int, microbatches: Sequence[int] = MICROBATCHES) -> list[Plan]:
+def sample_plans(num_devices: int, count: int, seed: int, microbatches: Sequence[int] = MICROBATCHES) -> list[Plan]:
     """So many of all plans for the devices, the same ones for a seed.
 
-    >>> sampled(8, 3, seed=0) == sampled(8, 3, seed=0), len(sampled(2, 100, seed=0)) == len(list(plan_space(2)))
-    (True, True)
+    >>> sample_plans(8, 3, seed=0) == sample_plans(8, 3, seed=0), len(sample_plans(2, 100, seed=0))
+    (True, 9)
     """
     every = sorted(plan_space(num_devices, microbatches))
     return sorted(Random(seed).sample(every, min(count, len(every))))
@@ -184,7 +184,7 @@ def this_process(seconds: float = 0.5) -> OneProcess:
     return OneProcess(tuple(devices), overlaps=devices[0].platform != "cpu", seconds=seconds)
 
 
-def calibrated(busy: int) -> Machine:
+def calibrate_busy(busy: int) -> Machine:
     """JAX's first devices, measured with so many of them at work."""
     import jax
 
@@ -192,11 +192,11 @@ def calibrated(busy: int) -> Machine:
         raise ScheduleError(f"a plan for {busy} devices, JAX has {_num_devices()}", remedy="take fewer")
     # Devices of their own do not care how many others work: all are measured, once.
     count = busy if jax.devices()[0].platform == "cpu" else _num_devices()
-    return _calibrated(count).with_devices(busy)
+    return _calibrate(count).with_devices(busy)
 
 
 @lru_cache
-def _calibrated(count: int) -> Machine:
+def _calibrate(count: int) -> Machine:
     import jax
 
     return calibrate(jax.devices()[:count])

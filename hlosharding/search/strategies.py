@@ -1,6 +1,6 @@
 """Strategies: which dims of a step's arguments are split over its data ways, and which over its tensor ways.
 
-Floor: search.  A strategy says specs; what they mean on devices, and whether they fit, `split` says.
+Floor: search.  A strategy says specs; what they mean on devices, and whether they fit, `split_arguments` says.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hlosharding.propagation import propagate
 from hlosharding.schedule import arguments_by_name, is_layout_call
 from hlosharding.search.plans import CONTEXT, EXPERTS, REPLICAS
 from hlosharding.search.tensor_parallel import expert_dims, tensor_splits
-from hlosharding.search.updates import only_updated, updated_arguments
+from hlosharding.search.updates import find_only_updated, find_updated
 from hlosharding.sharding import REPLICATED, HloSharding, MeshInfo, axes_by_dim, axis_of, replicate_on_dims, uneven_dims
 
 Ways = Mapping[str, int]
@@ -59,15 +59,15 @@ def over_sequences(axis: str) -> Strategy:
 
 def _check_sequences(parameter: Instruction, ways: int) -> None:
     """Raises ScheduleError unless all parts of sequences, or of all slices that are read of them, are of one size."""
-    if any(value.shape.dims[1] % ways for value in _read_of(parameter)):
+    if any(value.shape.dims[1] % ways for value in _values_read(parameter)):
         raise ScheduleError(
             f"sequences of {parameter.shape} are not cut into {ways} equal parts",
-            where=read_at(parameter),
+            where=place_of_argument(parameter),
             remedy="take a length that is divided, be it that of inputs and labels, slices of what is one longer",
         )
 
 
-def _read_of(parameter: Instruction) -> list[Instruction]:
+def _values_read(parameter: Instruction) -> list[Instruction]:
     """The slices of which an argument is read, where there is nothing else; else itself."""
     slices = [user for user in parameter.users if user.opcode == "slice"]
     return slices if len(slices) == len(parameter.users) else [parameter]
@@ -104,20 +104,20 @@ def over_experts(axis: str) -> Strategy:
     return strategy
 
 
-def composed(*strategies: Strategy) -> Strategy:
+def compose(*strategies: Strategy) -> Strategy:
     """All of them, one after the other: a dim that several split has the axes of all, the first one's outermost."""
 
     def strategy(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
-        return joined(module, *(each(module, ways, batch) for each in strategies))
+        return join_specs(module, *(each(module, ways, batch) for each in strategies))
 
     return strategy
 
 
-def joined(module: Module, *specs: Specs) -> dict[int, Any]:
+def join_specs(module: Module, *specs: Specs) -> dict[int, Any]:
     """All of them, by number of argument; of a dim that several split the first one's axes are the outermost."""
     found: dict[int, dict[int, tuple[str, ...]]] = {}
     for each in specs:
-        for number, spec in by_number(module, each).items():
+        for number, spec in number_specs(module, each).items():
             dims = found.setdefault(number, {})
             used = {axis_of(axis) for axes in dims.values() for axis in axes}
             for dim, axes in axes_of(spec).items():
@@ -125,9 +125,9 @@ def joined(module: Module, *specs: Specs) -> dict[int, Any]:
     return {number: spec_of(dims) for number, dims in found.items()}
 
 
-BATCH = composed(over_batch("data"), over_sequences(CONTEXT))
+BATCH = compose(over_batch("data"), over_sequences(CONTEXT))
 """How the batch lies where a strategy says nothing of it."""
-_MEGATRON = composed(BATCH, over_experts(EXPERTS), over_weights("tensor"))
+_MEGATRON = compose(BATCH, over_experts(EXPERTS), over_weights("tensor"))
 
 
 def megatron(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
@@ -166,22 +166,22 @@ def zero2(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
     >>> {n: tuple(spec) for n, spec in zero2(traced, {"data": 2, "tensor": 1}, frozenset({2})).items()}
     {0: (), 1: ('data',), 2: ('data',)}
     """
-    state = only_updated(module)
+    state = find_only_updated(module)
     floating = (p.parameter_number for p in module.entry.parameters if p.shape.is_floating)
     whole = {number: spec_of({}) for number in floating if number not in batch}
-    return whole | by_number(module, _also_over_data(module, ways, batch, state))
+    return whole | number_specs(module, _also_over_data(module, ways, batch, state))
 
 
 def _also_over_data(module: Module, ways: Ways, batch: frozenset[int], numbers: frozenset[int]) -> Specs:
     """`megatron`, with these arguments split over data, too."""
     specs: dict[Any, Any] = {**megatron(module, ways, batch)}
     if any(ways.get(axis, 1) > 1 for axis in _SHARING):
-        lies = _propagated(split(module, ways, specs), ways)
+        lies = _propagated_axes(split_arguments(module, ways, specs), ways)
         for parameter in module.entry.parameters:
             number = parameter.parameter_number
             dims = lies.get(number, {})
-            axes = _sharing(dims, ways) if number in numbers and parameter.shape.is_floating else ()
-            dim = _largest(parameter, dims, axes, ways) if axes else None
+            axes = _axes_sharing(dims, ways) if number in numbers and parameter.shape.is_floating else ()
+            dim = _largest_dim(parameter, dims, axes, ways) if axes else None
             if dim is not None:
                 specs[number] = spec_of({**dims, dim: (*dims.get(dim, ()), *axes)})
     return specs
@@ -191,7 +191,7 @@ _SHARING = ("data", CONTEXT, EXPERTS)
 """The axes over which weights may be split and gathered: of devices that have other parts of the batch."""
 
 
-def _sharing(split_already: Mapping[int, Sequence[str]], ways: Ways) -> tuple[str, ...]:
+def _axes_sharing(split_already: Mapping[int, Sequence[str]], ways: Ways) -> tuple[str, ...]:
     """Of an argument; experts are split over theirs already."""
     used = {axis for axes in split_already.values() for axis in axes}
     left = tuple(axis for axis in _SHARING if ways.get(axis, 1) > 1 and axis not in used)
@@ -210,7 +210,7 @@ class SummedWhole:
         return self.strategy(module, ways, batch)
 
 
-def summed_as(model: Strategy, strategy: Strategy) -> Strategy:
+def sum_as(model: Strategy, strategy: Strategy) -> Strategy:
     """A strategy, with sums reduced when those of the model are."""
     return SummedWhole(strategy) if isinstance(model, SummedWhole) else strategy
 
@@ -220,18 +220,18 @@ STRATEGIES: Mapping[str, Strategy] = {"megatron": megatron, "fsdp": fsdp, "zero1
 microbatch (ZeRO-1)."""
 
 
-def split(module: Module, ways: Ways, *specs: Specs) -> Module:
+def split_arguments(module: Module, ways: Ways, *specs: Specs) -> Module:
     """The program with the shardings that specs mean on devices that form a mesh of the ways; later ones win.
 
     Raises ScheduleError for an argument that is not there, AnnotationError for a spec that does not fit it.
     """
     mesh = mesh_of(ways)
     parameters = {p.parameter_number: p for p in module.entry.parameters}
-    wanted = {number: spec for each in specs for number, spec in by_number(module, each).items()}
+    wanted = {number: spec for each in specs for number, spec in number_specs(module, each).items()}
     made = annotate(module, {parameters[number].name: spec for number, spec in wanted.items()}, mesh=mesh)
     said = {p.id: made.shardings[p.id] for p in made.entry.parameters if p.parameter_number in wanted}
     said |= {call.id: sharding for call, sharding in _constraints(made, module, mesh)}
-    results = {r.id: said[p.id] for r, p in updated_arguments(made).items() if p.id in said}
+    results = {r.id: said[p.id] for r, p in find_updated(made).items() if p.id in said}
     said = results | said  # what is updated lies as it did
     made.mesh, made.num_partitions = module.mesh, mesh.num_devices
     made.shardings = said if mesh.num_devices > 1 else {}
@@ -243,7 +243,7 @@ def split(module: Module, ways: Ways, *specs: Specs) -> Module:
 
 def _split_slices(parameter: Instruction) -> None:
     """Of an argument that does not divide let the slices be split that do: of what is one longer, inputs and labels."""
-    module, slices = parameter.module, _read_of(parameter)
+    module, slices = parameter.module, _values_read(parameter)
     sharding = module.sharding(parameter) or REPLICATED
     uneven = uneven_dims(sharding, parameter.shape.dims)
     if uneven and not any(uneven_dims(sharding, value.shape.dims) for value in slices):
@@ -268,19 +268,19 @@ def _check_divides(parameter: Instruction, sharding: HloSharding) -> None:
     for dim in uneven_dims(sharding, parameter.shape.dims):
         raise AnnotationError(
             f"dim {dim} of {parameter.shape} is not cut into {sharding.num_tiles_along(dim)} equal pieces",
-            where=f"{read_at(parameter)}, as {sharding}",
+            where=f"{place_of_argument(parameter)}, as {sharding}",
             remedy="let the strategy split another dim, or none, where `ways` does not divide it",
         )
 
 
-def read_at(parameter: Instruction) -> str:
+def place_of_argument(parameter: Instruction) -> str:
     """Where an error says that an argument stands: its path, and the first source line that reads it."""
     path = parameter.path
     line = next((user.location for user in parameter.users if user.location), None)
     return f"{path}, read at {line}" if line else path
 
 
-def by_number(module: Module, specs: Specs) -> dict[int, Any]:
+def number_specs(module: Module, specs: Specs) -> dict[int, Any]:
     """Specs of single arguments.  Raises ScheduleError for one that is not there."""
     numbers = arguments_by_name(module, specs)
     return {number: spec for name, spec in specs.items() for number in numbers[name]}
@@ -305,20 +305,20 @@ def mesh_of(ways: Ways) -> MeshInfo:
     return MeshInfo(tuple(ways), tuple(ways.values()))
 
 
-def spread(annotated: Module) -> Mapping[str, HloSharding | None]:
+def propagate_shardings(annotated: Module) -> Mapping[str, HloSharding | None]:
     """The sharding of each value by name: of arguments those that were said, and what suits for all others."""
     is_open = [annotated.sharding(parameter) is None for parameter in annotated.entry.parameters]
     return propagate(annotated, to_outputs=True, to_parameters=is_open).shardings
 
 
-def _propagated(annotated: Module, ways: Ways) -> dict[int, dict[int, tuple[str, ...]]]:
+def _propagated_axes(annotated: Module, ways: Ways) -> dict[int, dict[int, tuple[str, ...]]]:
     """The axes of each argument's dims as propagation spreads them: moments lie as what they are of."""
-    mesh, shardings = mesh_of(ways), spread(annotated)
+    mesh, shardings = mesh_of(ways), propagate_shardings(annotated)
     found = {p.parameter_number: shardings[p.name] for p in annotated.entry.parameters}
     return {number: axes_by_dim(lies, mesh) for number, lies in found.items() if lies is not None}
 
 
-def _largest(
+def _largest_dim(
     parameter: Instruction, split_already: Mapping[int, Sequence[str]], axes: Sequence[str], ways: Ways
 ) -> int | None:
     """The dim with most elements a device that axes divide."""

@@ -19,7 +19,7 @@ from hlosharding.plans import PlanFile
 from hlosharding.progress import Progress, counting
 from hlosharding.propagation import LostOffer, Propagation, propagate
 from hlosharding.reshard import MORE_WORK
-from hlosharding.search.candidates import candidates
+from hlosharding.search.candidates import find_candidates
 from hlosharding.search.trials import LARGEST_SET, Hit, smallest_sets
 from hlosharding.sharding import HloSharding, MeshInfo, spell
 
@@ -109,18 +109,18 @@ def suggest(
     (1, 2)
     """
     run = _Pipeline(to_outputs, to_parameters, num_partitions, machine, options)
-    before = run.propagated(module)
+    before = run.propagate(module)
     target = module.by_name(before.explain(name).links[0].name)
     goal = _goal(before, target, conflict)
-    wanted = list(candidates(module, [target, *goal.others(module)], before))
+    wanted = list(find_candidates(module, [target, *goal.find_others(module)], before))
     given = {inst.name for inst in module.instructions if module.sharding(inst) is not None}
     added = [one for one in wanted if one[0] not in given]
     with counting("trying annotations", progress) as told:
-        hits, moved = smallest_sets(module, added, goal.grade, run.propagated, told, largest=at_once)
+        hits, moved = smallest_sets(module, added, goal.grade, run.propagate, told, largest=at_once)
         if not hits and len(added) < len(wanted):
-            hits, _ = smallest_sets(module, wanted, goal.grade, run.propagated, told, largest=at_once)
+            hits, _ = smallest_sets(module, wanted, goal.grade, run.propagate, told, largest=at_once)
     question = _Question(module, target, before, run, given, ends_conflict=bool(goal.neighbours))
-    return question.answers(hits or moved)[:most]
+    return question.find_answers(hits or moved)[:most]
 
 
 # ---- the goal
@@ -134,7 +134,7 @@ class _Goal:
     """0: reached; 1: the conflict has only moved; None: not reached."""
     neighbours: tuple[str, ...] = ()
 
-    def others(self, module: Module) -> list[Instruction]:
+    def find_others(self, module: Module) -> list[Instruction]:
         """The other sides of the conflicts."""
         return [module.by_name(name) for name in self.neighbours]
 
@@ -184,10 +184,10 @@ class _Pipeline:
     machine: Machine | None
     options: PartitionOptions | None
 
-    def propagated(self, module: Module) -> Propagation:
+    def propagate(self, module: Module) -> Propagation:
         return propagate(module, to_outputs=self.to_outputs, to_parameters=self.to_parameters)
 
-    def priced(self, propagation: Propagation) -> Partitioned:
+    def partition(self, propagation: Propagation) -> Partitioned:
         return partition(propagation, num_partitions=self.num_partitions, machine=self.machine, options=self.options)
 
 
@@ -202,17 +202,17 @@ class _Question:
     given: set[str]
     ends_conflict: bool
 
-    def answers(self, hits: list[Hit]) -> list[Suggestion]:
+    def find_answers(self, hits: list[Hit]) -> list[Suggestion]:
         """Those that cost about as much work first, and then by bytes."""
         if not hits:
             return []
-        priced = self.run.priced(self.before)
+        priced = self.run.partition(self.before)
         found = [answer for hit in hits[:_MOST_PRICED] if (answer := self._answer(hit, priced)) is not None]
         return sorted(found, key=lambda s: (s.flops > MORE_WORK * s.flops_before, s.bytes_received))
 
     def _answer(self, hit: Hit, priced: Partitioned) -> Suggestion | None:
         try:
-            after = self.run.priced(hit.propagation)
+            after = self.run.partition(hit.propagation)
         except HloShardingError:
             return None  # what cannot be partitioned helps nobody
         return Suggestion(

@@ -41,9 +41,9 @@ def tensor_splits(
     >>> tensor_splits(hs.trace(mlp)(jnp.ones((4, 8)), jnp.ones((8, 4)), jnp.ones((2, 4))), 2, batch=frozenset({2}))
     {0: 1, 1: 0}
     """
-    walk = _Walk(ways, batch, experts)
+    walk = _WeightWalk(ways, batch, experts)
     for inst in module.entry.instructions:
-        walk.step(inst)
+        walk.walk_op(inst)
     return walk.weights
 
 
@@ -56,13 +56,13 @@ def expert_dims(module: Module, ways: int, *, batch: frozenset[int] = frozenset(
     >>> expert_dims(traced, 2, batch=frozenset({1}))
     {0: 0}
     """
-    walk = _Walk(1, batch)
+    walk = _WeightWalk(1, batch)
     for inst in module.entry.instructions:
-        walk.step(inst)
+        walk.walk_op(inst)
     return {number: dim for number, (dim, size) in walk.experts.items() if size % ways == 0}
 
 
-class _Walk:
+class _WeightWalk:
     def __init__(self, ways: int, batch: frozenset[int], experts: int = 1) -> None:
         self.ways, self.batch, self.ways_of_experts = ways, batch, ways * experts
         self.weights: dict[int, int] = {}
@@ -77,7 +77,7 @@ class _Walk:
         self.leaves: dict[Instruction, Sequence[Mapping[int, int]]] = {}
         """As `split`, of each leaf of what a call to flash attention gives."""
 
-    def step(self, inst: Instruction) -> None:
+    def walk_op(self, inst: Instruction) -> None:
         if inst.opcode == "while":
             self._walk_through(inst)
         if inst.opcode == "call":
@@ -91,7 +91,7 @@ class _Walk:
         if not isinstance(signature, Signature):
             return
         if inst.opcode in ("dot", "convolution"):
-            self._decide(inst, signature)
+            self._split_weight(inst, signature)
         pieces = self._split_factors(inst, signature)
         if pieces and all(isinstance(signature.factors[factor].owes, Nothing) for factor in pieces):
             found = [self._split_result(signature, dims, pieces) for dims in signature.results]
@@ -111,25 +111,25 @@ class _Walk:
         [carry] = body.parameters
         self.packed[carry], self.packed[loop] = loop.operands[0], body.root
         for inst in body.instructions:
-            self.step(inst)
+            self.walk_op(inst)
 
     def _walk_into(self, call: Instruction) -> None:
         callee = call.called[0]
         for parameter, operand in zip(callee.parameters, call.operands, strict=True):
             self.split[parameter] = self.split.get(operand, {})
         for inst in callee.instructions:
-            self.step(inst)
+            self.walk_op(inst)
         self.packed[call] = callee.root
         self.split[call] = self.split.get(callee.root, {})
 
     def _know_element(self, inst: Instruction) -> None:
-        value, given = self._element(inst), self.leaves.get(inst.operands[0])
+        value, given = self._find_element(inst), self.leaves.get(inst.operands[0])
         if given is not None:
             self.split[inst] = given[inst.tuple_index]
         elif value is not None and value in self.split:
             self.split[inst] = self.split[value]
 
-    def _element(self, inst: Instruction) -> Instruction | None:
+    def _find_element(self, inst: Instruction) -> Instruction | None:
         """What is taken out of a tuple, perhaps on the way through loops and barriers."""
         packed = inst.operands[0]
         while packed in self.packed or packed.opcode == "opt-barrier":
@@ -151,10 +151,10 @@ class _Walk:
                 return {factor: count for factor, count in found.items() if count > 1}
         return {}
 
-    def _decide(self, inst: Instruction, signature: Signature) -> None:
+    def _split_weight(self, inst: Instruction, signature: Signature) -> None:
         """Split a weight that no op before has."""
         for number, operand in enumerate(inst.operands[:2]):
-            found = self._weight(operand)
+            found = self._find_weight(operand)
             if found is None or found[0].parameter_number in self.batch or found[0] in self.asked:
                 continue
             parameter, dims = found
@@ -198,7 +198,7 @@ class _Walk:
             return True
         owes = signature.factors[leading[0]].owes
         if user.opcode in ("dot", "convolution") and isinstance(owes, Reduce):
-            return not any(self._weight(other) for other in user.operands if other is not value)
+            return not any(self._find_weight(other) for other in user.operands if other is not value)
         if not isinstance(owes, Nothing):  # rows that are looked up may lie on several devices
             return isinstance(owes, Halo) or (isinstance(owes, Whole) and not owes.indexed)
         return any(
@@ -206,16 +206,16 @@ class _Walk:
         )
 
     def _split_of_weight(self, operand: Instruction) -> Mapping[int, int]:
-        found = self._weight(operand)
+        found = self._find_weight(operand)
         if found is None or found[0].parameter_number not in self.weights:
             return {}
         return {found[1].index(self.weights[found[0].parameter_number]): self.ways}
 
-    def _weight(self, operand: Instruction) -> tuple[Instruction, Sequence[int]] | None:
+    def _find_weight(self, operand: Instruction) -> tuple[Instruction, Sequence[int]] | None:
         """The parameter of which an operand is a copy or a row, maybe scaled, and which dim of it each dim is."""
         dims: Sequence[int] = range(operand.shape.rank)
         while operand.opcode != "parameter":
-            found = self._element(operand) if operand.opcode == "get-tuple-element" else _unscaled(operand)
+            found = self._find_element(operand) if operand.opcode == "get-tuple-element" else _without_scale(operand)
             if found is not None:
                 operand = found
                 continue
@@ -232,7 +232,7 @@ class _Walk:
         return (operand, dims) if operand.computation.is_entry else None
 
 
-def _unscaled(value: Instruction) -> Instruction | None:
+def _without_scale(value: Instruction) -> Instruction | None:
     """What is multiplied by one number, as weights are that become float8."""
     if value.opcode != "multiply":
         return None

@@ -54,10 +54,10 @@ def smallest_sets(
     half: list[Hit] = []
     for size in range(1, largest + 1):
         hits: tuple[list[Hit], list[Hit]] = ([], [])
-        for trial in _sets(known, size)[: most - tried]:
+        for trial in _sets_of_size(known, size)[: most - tried]:
             progress(tried, most)
             tried += 1
-            propagation = _outcome(module, trial, propagate)
+            propagation = _try_annotations(module, trial, propagate)
             reached = None if propagation is None else grade(propagation)
             if propagation is not None and reached is not None:
                 hits[reached].append(Hit(trial, propagation, is_smallest))
@@ -68,14 +68,14 @@ def smallest_sets(
     return [], half
 
 
-def _sets(known: list[Annotation], size: int) -> list[tuple[Annotation, ...]]:
+def _sets_of_size(known: list[Annotation], size: int) -> list[tuple[Annotation, ...]]:
     """Sets of a size, those of near candidates first; one value has one sharding."""
     numbers = sorted(combinations(range(len(known)), size), key=lambda numbers: numbers[::-1])
     sets = (tuple(known[n] for n in chosen) for chosen in numbers)
     return [one for one in sets if len({name for name, _ in one}) == size]
 
 
-def _outcome(
+def _try_annotations(
     module: Module, trial: tuple[Annotation, ...], propagate: Callable[[Module], Propagation]
 ) -> Propagation | None:
     try:

@@ -14,7 +14,7 @@ from hlosharding.ir import ELEMENTWISE, Instruction, Module
 _PASSES_ON = ELEMENTWISE | {"bitcast", "reshape", "transpose"}
 
 
-def updated_arguments(module: Module) -> dict[Instruction, Instruction]:
+def find_updated(module: Module) -> dict[Instruction, Instruction]:
     """By result the parameter of its shape that it is computed from element by element, where one alone is left.
 
     Of Adam's results the new moments come from their moment each, and the new weights from both and the weights.
@@ -23,7 +23,7 @@ def updated_arguments(module: Module) -> dict[Instruction, Instruction]:
     >>> step = hs.trace(lambda w, m, x: (w - (0.9 * m + x.sum(0)), 0.9 * m + x.sum(0)))(
     ...     jnp.ones(4), jnp.ones(4), jnp.ones((8, 4))
     ... )
-    >>> [parameter.op_name for parameter in updated_arguments(step).values()]
+    >>> [parameter.op_name for parameter in find_updated(step).values()]
     ['w', 'm']
     """
     root = module.entry.root
@@ -60,18 +60,18 @@ def _sources(result: Instruction) -> Iterator[Instruction]:
             waiting += inst.operands
 
 
-def only_updated(module: Module) -> frozenset[int]:
+def find_only_updated(module: Module) -> frozenset[int]:
     """Numbers of the arguments that no loss depends on: an optimizer's state, as JAX's names of ops tell.
 
     >>> import jax, jax.numpy as jnp, hlosharding as hs
     >>> def step(w, m, x):
     ...     m = 0.9 * m + jax.grad(lambda w: jnp.sum(jnp.tanh(x @ w)))(w)
     ...     return w - m, m
-    >>> sorted(only_updated(hs.trace(step)(*map(jnp.ones, [(4, 2), (4, 2), (8, 4)]))))
+    >>> sorted(find_only_updated(hs.trace(step)(*map(jnp.ones, [(4, 2), (4, 2), (8, 4)]))))
     [1]
     """
     read = {parameter for parameter in module.entry.parameters if _is_differentiated(parameter)}
-    updated = updated_arguments(module).values()
+    updated = find_updated(module).values()
     return frozenset(parameter.parameter_number for parameter in updated if parameter not in read)
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from hlosharding.errors import ModuleError
-from hlosharding.ir import GroupMode, Instruction, ModuleGraph, collective_kind, group_mode
+from hlosharding.ir import GroupMode, Instruction, ModuleGraph, collective_kind, fault_of_ids, group_mode, named_things
 
 Groups = tuple[tuple[int, ...], ...]
 """Device groups."""
@@ -133,12 +133,11 @@ def _refusal(inst: Instruction, error: _IdError) -> ModuleError:
 @lru_cache(maxsize=1 << 12)
 def _device_groups(mode: GroupMode, groups: Groups, devices: Devices) -> tuple[Groups, tuple[int, ...]]:
     """The groups, and the devices among them that are alone because nobody names them."""
-    limit, noun = _named_things(mode, devices)
-    _refuse_twice([number for group in groups for number in group], f"{noun} {{}} twice in its replica groups")
+    limit, noun = named_things(mode, *devices)
     # As XLA: where there is but one replica (or partition), groups of others are let pass, and nobody looks at them.
     there = tuple(group for group in groups if limit > 1 or 0 in group)
-    for group in there:
-        _refuse_beyond(limit, group, f"{noun} {{}} in its replica groups")
+    for some, beyond in ((groups, None), (there, limit)):
+        _refuse_ids([number for group in some for number in group], beyond, noun, "in its replica groups")
     found = _as_devices(mode, there or (tuple(range(limit)),), devices)
     alone = tuple(sorted(set(range(devices.count)).difference(*found)))
     return (*found, *((device,) for device in alone)), alone
@@ -146,12 +145,10 @@ def _device_groups(mode: GroupMode, groups: Groups, devices: Devices) -> tuple[G
 
 @lru_cache(maxsize=1 << 12)
 def _permute_pairs(mode: GroupMode, pairs: Pairs, devices: Devices) -> Pairs:
-    limit, noun = _named_things(mode, devices)
+    limit, noun = named_things(mode, *devices)
     there = tuple(pair for pair in pairs if limit > 1 or pair == (0, 0))
     for side, ids in zip(("sources", "targets"), zip(*pairs, strict=True), strict=False):
-        _refuse_twice(ids, f"{noun} {{}} twice among its {side}")
-        if limit > 1:
-            _refuse_beyond(limit, ids, f"{noun} {{}} among its {side}")
+        _refuse_ids(ids, limit if limit > 1 else None, noun, f"among its {side}")
     partitions, replicas = devices
     if mode == "cross-replica":
         return tuple((s * partitions + p, t * partitions + p) for s, t in there for p in range(partitions))
@@ -160,25 +157,10 @@ def _permute_pairs(mode: GroupMode, pairs: Pairs, devices: Devices) -> Pairs:
     return tuple((r * partitions + s, r * partitions + t) for s, t in there for r in range(replicas))
 
 
-def _named_things(mode: GroupMode, devices: Devices) -> tuple[int, str]:
-    """How many there are of what the ids name, and what that is."""
-    match mode:
-        case "cross-partition":
-            return devices.partitions, "device" if devices.replicas == 1 else "partition"
-        case "flattened-id":
-            return devices.count, "device"
-        case "cross-replica" | "cross-replica-and-partition":
-            return devices.replicas, "replica"
-
-
-def _refuse_twice(ids: Sequence[int], message: str) -> None:
-    if len(set(ids)) < len(ids):
-        raise _IdError("has " + message.format(Counter(ids).most_common(1)[0][0]))
-
-
-def _refuse_beyond(limit: int, ids: Sequence[int], message: str) -> None:
-    if not all(0 <= number < limit for number in ids):
-        raise _IdError(f"has {message.format(max(ids))}; the program is for {limit}")
+def _refuse_ids(ids: Sequence[int], limit: int | None, noun: str, where: str) -> None:
+    fault = fault_of_ids(ids, limit, noun, where)
+    if fault is not None:
+        raise _IdError(f"has {fault}")
 
 
 def _as_devices(mode: GroupMode, groups: Groups, devices: Devices) -> Groups:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hlosharding.errors import ModuleError
-from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, callers, collective_kind, verify
+from hlosharding.ir import COLLECTIVES_AND_STARTS, Computation, Instruction, Module, callers, collective_kind, verify
 from hlosharding.spmd.collective import CAUSE_ATTRIBUTE
 from hlosharding.spmd.participants import Devices, Groups, device_groups, devices_of, left_out, permute_pairs
 from hlosharding.spmd.program import PartialSums
@@ -44,7 +44,7 @@ def verify_partitioned(module: Module, partial_sums: PartialSums | None = None) 
     hlosharding.errors.ModuleError: all-gather leaves devices [2, 3] out of its replica groups; at %y = f32[4] ...
     """
     verify(module)
-    collectives = module.of_opcodes(*COLLECTIVES, *[f"{opcode}-start" for opcode in COLLECTIVES])
+    collectives = module.of_opcodes(*COLLECTIVES_AND_STARTS)
     devices = devices_of(module)
     for inst in collectives:
         _verify_participants(inst, devices)

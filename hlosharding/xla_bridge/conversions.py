@@ -97,7 +97,7 @@ def serve() -> None:
     while (question := xla_process.read_question(sys.stdin.buffer)) is not None:
         kind, number, payload = question
         status, answer = _answer(kind, payload)
-        xla_process.write_frame(answers, xla_process.Frame(status, number, answer))
+        xla_process.write_frame(answers, xla_process.PipeFrame(status, number, answer))
 
 
 def _answer(question: str, payload: bytes) -> tuple[int, bytes]:

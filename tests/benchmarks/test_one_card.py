@@ -16,7 +16,7 @@ import hlosharding as hs
 from benchmarks.card.cases import cases
 from hlosharding.executor import run_reference
 from hlosharding.ir import COLLECTIVES, verify
-from hlosharding.schedule.ranks.stubs import stubbed
+from hlosharding.schedule.ranks.stubs import stub_module
 
 
 def test_a_rank_alone_has_the_same_shapes_and_talks_to_nobody() -> None:
@@ -29,7 +29,7 @@ def test_a_rank_alone_has_the_same_shapes_and_talks_to_nobody() -> None:
     traced = hs.trace(step, mesh=mesh, in_shardings=(P("d"), P("d")), out_shardings=(P(None, "d"), P()))
     module = hs.partition(traced(x, w)).module
     assert any(i.opcode in COLLECTIVES for i in module.instructions)
-    lonely = stubbed(module, 0)
+    lonely = stub_module(module, 0)
     verify(lonely)
     assert not any(i.opcode in COLLECTIVES for i in lonely.instructions)
     assert [i.shape for i in lonely.entry.root.operands] == [i.shape for i in module.entry.root.operands]

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.ir import Shape
 from hlosharding.schedule import Known, Op, StageProgram, UserOp, ValueType
-from hlosharding.schedule.interpreter import interpret, look_at
+from hlosharding.schedule.interpreter import infer_op, interpret
 from hlosharding.schedule.local_ops import Add, Concat, Split
 from hlosharding.schedule.op import Value, type_of
 from hlosharding.schedule.sources import Constant, Number
 from hlosharding.schedule.steps import Apply, Call, Free, Function, Functions, Parameter, Step
-from hlosharding.schedule.transfers import AllGather, AllReduce, Reduce, ReduceScatter, Send
+from hlosharding.schedule.transfers import Send, SubmeshAllGather, SubmeshAllReduce, SubmeshReduce, SubmeshReduceScatter
 from hlosharding.schedule.value_type import parse_type
 from hlosharding.sharding import HloSharding
 from tests.support import mlp_ops
@@ -49,12 +49,12 @@ def ops() -> Mapping[str, Sequence[tuple[Op, int]]]:
 def _built_in() -> Iterator[tuple[Op, int]]:
     for to in SUBMESHES:
         yield Send(to), 1
-        yield Reduce(to), 2
+        yield SubmeshReduce(to), 2
         yield from ((Number(piece, 2, "micro", to), 0) for piece in range(2))
         yield from ((Constant.of(value, to), 0) for value in (np.int32(2), np.array([3, 1, 0, 5], np.int32)))
     yield from ((Send(to, HloSharding.parse(HALVES)), 1) for to in SUBMESHES[2:])
     yield from ((Split(0, 2, "micro"), 1), (Split(1, 2, "data"), 1), (Add(), 2), (Concat(0), 2), (Concat(1), 2))
-    yield from ((AllReduce(), 2), (ReduceScatter(0, "owner"), 2), (AllGather(0), 2))
+    yield from ((SubmeshAllReduce(), 2), (SubmeshReduceScatter(0, "owner"), 2), (SubmeshAllGather(0), 2))
 
 
 def _of_users() -> Iterator[tuple[Op, int]]:
@@ -119,7 +119,7 @@ class _Draft:
             if (found := [(op, each) for op, n in some for each in permutations(names, n) if self._fits(op, each)])
         }
         op, operands = self.draw(st.sampled_from(fitting[self.draw(st.sampled_from(sorted(fitting)))]))
-        made = look_at(op, [self.alive[name] for name in operands])
+        made = infer_op(op, [self.alive[name] for name in operands])
         results = {f"v{next(self.numbers)}": value for value in made}
         self._add(Apply(op, operands, tuple(results)), results, {operands[n] for n in op.donated})
 

@@ -9,7 +9,7 @@ import pytest
 
 from hlosharding import xla_bridge, xla_process
 from hlosharding.errors import LoadError
-from hlosharding.xla_process import Child, Frame, read_question, write_frame
+from hlosharding.xla_process import Child, PipeFrame, read_question, write_frame
 
 GOOD = b"HloModule m\nENTRY e {\n  ROOT x = f32[3] parameter(0)\n}\n"
 DEADLY = b"HloModule m\nENTRY e {\n  x = f32[3] parameter(0)\n  ROOT y = f32[4] reshape(x)\n}\n"
@@ -17,8 +17,8 @@ DEADLY = b"HloModule m\nENTRY e {\n  x = f32[3] parameter(0)\n  ROOT y = f32[4] 
 
 def test_questions_come_out_with_their_kind() -> None:
     pipe = io.BytesIO()
-    write_frame(pipe, Frame(4, 7, b"abc" * 1000), "kind")
-    write_frame(pipe, Frame(0, 2**40, b""))
+    write_frame(pipe, PipeFrame(4, 7, b"abc" * 1000), "kind")
+    write_frame(pipe, PipeFrame(0, 2**40, b""))
     pipe.seek(0)
     assert [read_question(pipe) for _ in range(3)] == [("kind", 7, b"abc" * 1000), ("", 2**40, b""), None]
 
@@ -78,7 +78,7 @@ def test_after_an_interrupt_the_next_answer_is_to_the_next_question(monkeypatch:
     child = Child()
     read = Child._read
 
-    def interrupted(*_: object) -> Frame:
+    def interrupted(*_: object) -> PipeFrame:
         raise KeyboardInterrupt
 
     try:

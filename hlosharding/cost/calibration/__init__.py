@@ -1,16 +1,16 @@
 """A machine from measurements on the devices that JAX has: what to measure, how, and how to fit the figures."""
 
 from hlosharding.cost.calibration.device_timer import DeviceTimer
-from hlosharding.cost.calibration.fitting import fitted
+from hlosharding.cost.calibration.fitting import fit_machine
 from hlosharding.cost.calibration.machine_of_devices import (
     Calibration,
     Measurement,
     Progress,
     calibrate,
-    calibration,
     calibration_of,
+    fit_to_probes,
 )
-from hlosharding.cost.calibration.probes import Probe, probes
+from hlosharding.cost.calibration.probes import Probe, all_probes
 from hlosharding.cost.calibration.program_probes import program_probes
 
 __all__ = [
@@ -19,10 +19,10 @@ __all__ = [
     "Measurement",
     "Probe",
     "Progress",
+    "all_probes",
     "calibrate",
-    "calibration",
     "calibration_of",
-    "fitted",
-    "probes",
+    "fit_machine",
+    "fit_to_probes",
     "program_probes",
 ]

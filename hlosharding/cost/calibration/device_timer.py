@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding import xla_bridge
-from hlosharding.cost.calibration.probes import CALL, LAUNCH, RANKS, Probe, launch
+from hlosharding.cost.calibration.probes import CALL, LAUNCH, RANKS, Probe, launch_probe
 from hlosharding.errors import CostError
 from hlosharding.ir import Shape
 
@@ -29,9 +29,9 @@ class DeviceTimer:
     """Seconds of probes on some devices.
 
     >>> import jax
-    >>> from hlosharding.cost.calibration.probes import product
+    >>> from hlosharding.cost.calibration.probes import product_probe
     >>> timer = DeviceTimer(jax.devices()[:2], seconds=0.001)
-    >>> timer(product(64, 64, 64)) > 0
+    >>> timer(product_probe(64, 64, 64)) > 0
     True
     """
 
@@ -39,7 +39,7 @@ class DeviceTimer:
         if len({device.platform for device in devices}) != 1:
             raise CostError(f"{len(devices)} devices, which are not of one kind", remedy="give those of one kind")
         self.devices, self.seconds = list(devices), seconds
-        tiny = launch()
+        tiny = launch_probe()
         once, often = self._in_loop(tiny), self._in_loop(tiny, 1 + _CHAIN)
         self.launch = max(often - once, 0.1 * often) / _CHAIN
         self.overhead = max(0.0, once - self.launch)

@@ -30,15 +30,15 @@ class _Figure:
     """Other starts to try: where the way down from one may end in a valley that is not the deepest."""
 
 
-def fitted(base: Machine, measured: Measured) -> Machine:
+def fit_machine(base: Machine, measured: Measured) -> Machine:
     """`base` with the figures that the measurements tell of; what they do not tell of stays.
 
     Raises CostError for a time that is none.
 
     >>> from hlosharding.cost import machines
-    >>> from hlosharding.cost.calibration import probes
+    >>> from hlosharding.cost.calibration import all_probes
     >>> real = replace(machines.a100(8), launch=9e-6, program_launch=1e-4)
-    >>> found = fitted(machines.a100(8), {probe: probe.predicted(real) for probe in probes(8)})
+    >>> found = fit_machine(machines.a100(8), {probe: probe.predict_seconds(real) for probe in all_probes(8)})
     >>> abs(found.launch / real.launch - 1) < 0.05
     True
     """
@@ -119,11 +119,11 @@ def _least_squares(base: Machine, figures: Sequence[_Figure], measured: Measured
     logs = [(probe, log(seconds)) for probe, seconds in measured.items()]
 
     def ratios(values: Any) -> list[float]:
-        machine = _changed(base, figures, values)
-        return [log(probe.predicted(machine)) - seconds for probe, seconds in logs]
+        machine = _with_figures(base, figures, values)
+        return [log(probe.predict_seconds(machine)) - seconds for probe, seconds in logs]
 
     found = min((_descent(ratios, [log(value) for value in start]) for start in _starts(figures)), key=lambda f: f.cost)
-    return _changed(base, figures, found.x)
+    return _with_figures(base, figures, found.x)
 
 
 def _starts(figures: Sequence[_Figure]) -> list[list[float]]:
@@ -145,7 +145,7 @@ def _share(values: Sequence[float], share: float) -> float:
     return sorted(values)[int(share * (len(values) - 1))]
 
 
-def _changed(machine: Machine, figures: Sequence[_Figure], logs: Any) -> Machine:
+def _with_figures(machine: Machine, figures: Sequence[_Figure], logs: Any) -> Machine:
     for figure, value in zip(figures, logs, strict=True):
         machine = figure.changed(machine, exp(value))
     return machine

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from hlosharding.cost import machines
 from hlosharding.cost.calibration.device_timer import DeviceTimer
-from hlosharding.cost.calibration.fitting import fitted
-from hlosharding.cost.calibration.probes import PRODUCT, Probe, probes
+from hlosharding.cost.calibration.fitting import fit_machine
+from hlosharding.cost.calibration.probes import PRODUCT, Probe, all_probes
 from hlosharding.cost.calibration.program_probes import program_probes
 from hlosharding.cost.machine import Machine
 from hlosharding.cost.machine_file import machine_text
@@ -53,9 +53,9 @@ class Calibration(InNotebooks):
     """A fitted machine, and how well it fits what was measured.
 
     >>> from hlosharding.cost import machines
-    >>> from hlosharding.cost.calibration import calibration, probes
+    >>> from hlosharding.cost.calibration import all_probes, fit_to_probes
     >>> real = replace(machines.h100(4), launch=1e-5, program_launch=1e-4)
-    >>> found = calibration(machines.h100(4), probes(4), lambda probe: probe.predicted(real))
+    >>> found = fit_to_probes(machines.h100(4), all_probes(4), lambda probe: probe.predict_seconds(real))
     >>> found.worst().off < 1.1
     True
     """
@@ -114,10 +114,10 @@ def calibration_of(
     if not found:
         raise CostError("no devices to calibrate", remedy="give one at least")
     base = _base(found)
-    wanted = [probe for probe in probes(len(found), largest=8192) if probe.predicted(base) < _LONGEST]
+    wanted = [probe for probe in all_probes(len(found), largest=8192) if probe.predict_seconds(base) < _LONGEST]
     if program is not None:
         wanted = [probe for probe in wanted if probe.kind != PRODUCT] + program_probes(program)
-    made = calibration(base, wanted, DeviceTimer(found), progress=progress)
+    made = fit_to_probes(base, wanted, DeviceTimer(found), progress=progress)
     facts: dict[str, str | int] = {"device_kind": found[0].device_kind, "devices": len(found), "jax": jax.__version__}
     return replace(made, measured_on=facts)
 
@@ -133,7 +133,7 @@ def _base(devices: Sequence[Any]) -> Machine:
     return replace(base, devices_per_node=count)
 
 
-def calibration(
+def fit_to_probes(
     base: Machine,
     wanted: Sequence[Probe],
     measure: Callable[[Probe], float],
@@ -146,6 +146,6 @@ def calibration(
         if progress is not None:
             progress(done, len(wanted))
         measured[probe] = measure(probe)
-    machine = fitted(base, measured)
-    rows = tuple(Measurement(probe, seconds, probe.predicted(machine)) for probe, seconds in measured.items())
+    machine = fit_machine(base, measured)
+    rows = tuple(Measurement(probe, seconds, probe.predict_seconds(machine)) for probe, seconds in measured.items())
     return Calibration(machine, rows, {})

@@ -14,7 +14,7 @@ from typing import Any
 from hlosharding.cost.collective_time import collective_time
 from hlosharding.cost.machine import Machine
 from hlosharding.cost.model import local_time
-from hlosharding.cost.work import OpCost
+from hlosharding.cost.work import OpWork
 
 RANKS = "ranks"
 """Name of the mesh axis along which a probed collective works."""
@@ -30,8 +30,8 @@ class Probe:
     """One op or collective of one size.
 
     >>> from hlosharding.cost import machines
-    >>> probe = product(1024, 1024, 1024)
-    >>> str(probe), probe.predicted(machines.h100()) > machines.h100().launch
+    >>> probe = product_probe(1024, 1024, 1024)
+    >>> str(probe), probe.predict_seconds(machines.h100()) > machines.h100().launch
     ('product f32[1024,1024] f32[1024,1024]', True)
     """
 
@@ -40,7 +40,7 @@ class Probe:
     dtype: str = "f32"
     operands: tuple[Dims, ...] = ()
     """Sizes of each device's arrays; the first is overwritten between two runs of the op."""
-    work: OpCost | None = None
+    work: OpWork | None = None
     """Of a local op."""
     nbytes: float = 0.0
     """Of a collective, as `collective_time` counts them."""
@@ -48,7 +48,7 @@ class Probe:
     """Devices that take part in a collective together; all such groups work at once."""
     compute: Compute | None = field(default=None, compare=False, repr=False)
 
-    def predicted(self, machine: Machine) -> float:
+    def predict_seconds(self, machine: Machine) -> float:
         """Seconds that the cost formulas give it."""
         if self.kind == CALL:
             return machine.program_launch
@@ -61,29 +61,36 @@ class Probe:
         return f"{self.kind} {arrays}" + (f" over {self.group}" if self.group > 1 else "")
 
 
-def probes(num_devices: int, *, dtypes: Sequence[str] = ("f32", "bf16"), largest: int = 2048) -> list[Probe]:
+def all_probes(num_devices: int, *, dtypes: Sequence[str] = ("f32", "bf16"), largest: int = 2048) -> list[Probe]:
     """A grid over all that a machine's figures tell of; `largest`: rows of the largest product.
 
-    >>> {probe.kind for probe in probes(1)} == {CALL, LAUNCH, PRODUCT, STREAM, ARITHMETIC}
+    >>> {probe.kind for probe in all_probes(1)} == {CALL, LAUNCH, PRODUCT, STREAM, ARITHMETIC}
     True
     """
     sizes = [size for size in (64, 128, 256, 512, 1024, 2048, 4096, 8192) if size <= largest]
-    squares = [product(size, size, size, dtype) for dtype in dtypes for size in sizes]
-    flat = [product(size, size // 4, size * 2) for size in sizes[2:]]
-    return [call(), launch(), *squares, *flat, *memory_probes(largest), *collective_probes(num_devices, largest)]
+    squares = [product_probe(size, size, size, dtype) for dtype in dtypes for size in sizes]
+    flat = [product_probe(size, size // 4, size * 2) for size in sizes[2:]]
+    return [
+        call_probe(),
+        launch_probe(),
+        *squares,
+        *flat,
+        *memory_probes(largest),
+        *collective_probes(num_devices, largest),
+    ]
 
 
-def call() -> Probe:
+def call_probe() -> Probe:
     """A program that does next to nothing."""
     return Probe(kind=CALL, operands=((8, 8), (8, 8)), compute=_multiply)
 
 
-def launch() -> Probe:
+def launch_probe() -> Probe:
     """A product so small that all it takes is its start."""
     return Probe(kind=LAUNCH, operands=((8, 8), (8, 8)), work=_product_work((8, 8, 8), "f32"), compute=_multiply)
 
 
-def product(rows: int, depth: int, columns: int, dtype: str = "f32") -> Probe:
+def product_probe(rows: int, depth: int, columns: int, dtype: str = "f32") -> Probe:
     """A matrix product."""
     work = _product_work((rows, depth, columns), dtype)
     return Probe(kind=PRODUCT, dtype=dtype, operands=((rows, depth), (depth, columns)), work=work, compute=_multiply)
@@ -94,50 +101,50 @@ def memory_probes(largest: int = 2048) -> Iterator[Probe]:
     for rows in (128, 256, 512, 1024, 2048, 4096):
         if rows <= largest:
             for columns in sorted({128, rows}):
-                yield elementwise(STREAM, (rows, columns), flops=2, compute=_scaled)
+                yield elementwise_probe(STREAM, (rows, columns), flops=2, compute=_scale)
     for rows in (64, 256):
-        yield elementwise(ARITHMETIC, (rows, 256), flops=2 * _DEGREE, compute=_polynomial)
-        yield elementwise(ARITHMETIC, (rows, 256), transcendentals=1, compute=_tanh)
+        yield elementwise_probe(ARITHMETIC, (rows, 256), flops=2 * _DEGREE, compute=_polynomial)
+        yield elementwise_probe(ARITHMETIC, (rows, 256), transcendentals=1, compute=_tanh)
 
 
-def elementwise(
+def elementwise_probe(
     kind: str, dims: Dims, *, flops: float = 0.0, transcendentals: float = 0.0, compute: Compute | None = None
 ) -> Probe:
     """One fused op on an array of f32: it is read, and another one is written."""
     size = prod(dims)
-    work = OpCost(flops * size, transcendentals * size, 8.0 * size)
+    work = OpWork(flops * size, transcendentals * size, 8.0 * size)
     return Probe(kind=kind, operands=(dims,), work=work, compute=compute)
 
 
 def collective_probes(num_devices: int, largest: int = 2048) -> Iterator[Probe]:
     """Every kind, over groups of every size that halving leaves, with messages of every size."""
-    groups = [size for size in _halved(num_devices) if size > 1]
+    groups = [size for size in _halve(num_devices) if size > 1]
     for group in groups:
         for rows in (16, 256, 2048, 8192):
             # 8 KiB to 4 MiB a device; a gathered array is `group` times as large.
             if rows <= largest:
                 dims = (max(1, rows // group) * group, 128)
-                yield from (collective(kind, dims, group) for kind in _COLLECTIVES)
+                yield from (collective_probe(kind, dims, group) for kind in _COLLECTIVES)
 
 
-def collective(kind: str, dims: Dims, group: int) -> Probe:
+def collective_probe(kind: str, dims: Dims, group: int) -> Probe:
     """One collective on each device's array of `dims` (f32)."""
     nbytes = 4.0 * prod(dims) * (group if kind == "all-gather" else 1)
     compute = partial(_COLLECTIVES[kind], group=group)
     return Probe(kind=kind, operands=(dims,), nbytes=nbytes, group=group, compute=compute)
 
 
-def _halved(number: int) -> list[int]:
+def _halve(number: int) -> list[int]:
     sizes = [number]
     while sizes[-1] % 2 == 0:
         sizes.append(sizes[-1] // 2)
     return sizes
 
 
-def _product_work(sizes: tuple[int, int, int], dtype: str) -> OpCost:
+def _product_work(sizes: tuple[int, int, int], dtype: str) -> OpWork:
     rows, depth, columns = sizes
     nbytes = (rows * depth + depth * columns + rows * columns) * _WIDTHS[dtype]
-    return OpCost(2.0 * prod(sizes), 0.0, float(nbytes), (1, rows, columns, depth), dtype)
+    return OpWork(2.0 * prod(sizes), 0.0, float(nbytes), (1, rows, columns, depth), dtype)
 
 
 _WIDTHS = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
@@ -148,7 +155,7 @@ def _multiply(x: Any, y: Any) -> Any:
     return x @ y
 
 
-def _scaled(x: Any) -> Any:
+def _scale(x: Any) -> Any:
     return x * 0.5 + 0.25
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from hlosharding.cost.calibration.probes import PRODUCT, Probe
-from hlosharding.cost.work import op_cost
+from hlosharding.cost.work import op_work
 from hlosharding.errors import CostError
 from hlosharding.ir import Instruction, Module
 
@@ -36,7 +36,7 @@ def _probe(op: Instruction) -> Probe:
         kind=PRODUCT if op.opcode == "dot" else "convolution",
         dtype=lhs.shape.element_type,
         operands=(lhs.shape.dims, rhs.shape.dims),
-        work=op_cost(op),
+        work=op_work(op),
         compute=_dot(op) if op.opcode == "dot" else _convolution(op),
     )
 
@@ -54,10 +54,10 @@ def _dot(op: Instruction) -> Any:
 
 
 def _convolution(op: Instruction) -> Any:
-    return partial(_convolved, op.conv_dims, tuple(op.window), op.feature_group_count, op.batch_group_count)
+    return partial(_convolve, op.conv_dims, tuple(op.window), op.feature_group_count, op.batch_group_count)
 
 
-def _convolved(dims: Any, window: Any, features: int, batches: int, x: Any, y: Any) -> Any:
+def _convolve(dims: Any, window: Any, features: int, batches: int, x: Any, y: Any) -> Any:
     from jax import lax
 
     numbers = lax.ConvDimensionNumbers(

@@ -15,7 +15,7 @@ from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, SplitQ
 from hlosharding.partitioner.factors.factor_choice import promising_splits
 from hlosharding.partitioner.factors.factor_roles import num_points
 from hlosharding.partitioner.factors.split_prices import memory_bytes, priced_split
-from hlosharding.partitioner.prices import Cost, Number, Prices
+from hlosharding.partitioner.prices import Number, Prices
 from hlosharding.sharding import HloSharding
 
 _MOST_PRICED = 48
@@ -58,8 +58,8 @@ class SplitAlternatives(NamedTuple):
 class _InBytes(Prices):
     """The same plans, counted in bytes received."""
 
-    def comparable_seconds(self, cost: Cost) -> float:
-        return cost.mean_bytes
+    def comparable(self, nbytes: Number, seconds: Number) -> Number:
+        return nbytes
 
     def compute_seconds(self, points: Number, nbytes: Number, contracts: bool) -> Number:
         return 0 * points
@@ -69,8 +69,8 @@ class _InBytes(Prices):
 class _InSeconds(Prices):
     """The same plans, counted in predicted seconds."""
 
-    def comparable_seconds(self, cost: Cost) -> float:
-        return cost.seconds
+    def comparable(self, nbytes: Number, seconds: Number) -> Number:
+        return seconds
 
     def compute_seconds(self, points: Number, nbytes: Number, contracts: bool) -> Number:
         rate = self.machine.flops("f32") if contracts else self.machine.vector_flops

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlosharding.cost import Machine, op_time, rows_alone
+from hlosharding.cost import Machine, op_time, price_uncombined
 from hlosharding.ir import Builder, Shape
 from hlosharding.reshard.steps import AllToAll, DynamicSlice, Pad, Pieces, Slice, Step
 from hlosharding.spmd import Emitter, Program
@@ -37,7 +37,7 @@ def emitted_seconds(steps: Sequence[Step], local: Shape, num_devices: int, machi
         x = step.emit(emitter, x)
     main.root(main.add(_NEIGHBOUR, x.shape, (x,)))
     # One step after the other: what XLA joins depends on what else the program does.
-    rows = rows_alone(program.builder.finish(main), machine)
+    rows = price_uncombined(program.builder.finish(main), machine)
     return sum(row.time_s for row in rows if row.instruction.opcode != _NEIGHBOUR)
 
 

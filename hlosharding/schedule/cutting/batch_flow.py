@@ -16,7 +16,7 @@ Dims = tuple[int | None, ...]
 NOWHERE: Mapping[Instruction, int] = MappingProxyType({})
 
 
-def batch_flow(
+def find_batch_flow(
     module: Module,
     batch: Mapping[int, int],
     activations: Collection[Instruction] = (),
@@ -31,35 +31,35 @@ def batch_flow(
     >>> module = hs.load('''HloModule m
     ... ENTRY e { x = f32[8,4] parameter(0)  w = f32[4,2] parameter(1)
     ...   ROOT y = f32[2,8] dot(w, x), lhs_contracting_dims={0}, rhs_contracting_dims={1} }''')
-    >>> batch_flow(module, {0: 0})[module.by_name("y")]
+    >>> find_batch_flow(module, {0: 0})[module.by_name("y")]
     (1,)
     """
-    flow = _Flow(activations, sorts)
-    flow.through(module.entry, [(batch.get(p.parameter_number),) * _leaves(p) for p in module.entry.parameters])
+    flow = _FlowWalk(activations, sorts)
+    flow.walk(module.entry, [(batch.get(p.parameter_number),) * _num_leaves(p) for p in module.entry.parameters])
     return flow.dims
 
 
-def _leaves(inst: Instruction) -> int:
+def _num_leaves(inst: Instruction) -> int:
     return len(inst.shape.leaves) if inst.shape.is_tuple else 1
 
 
-class _Flow:
+class _FlowWalk:
     """One walk; loops are walked through until what they carry no longer changes."""
 
     def __init__(self, activations: Collection[Instruction], sorts: Mapping[Instruction, int]) -> None:
         self.activations, self.sorts = activations, sorts
         self.dims: dict[Instruction, Dims] = {}
 
-    def through(self, computation: Computation, arguments: Sequence[Dims]) -> Dims:
+    def walk(self, computation: Computation, arguments: Sequence[Dims]) -> Dims:
         """What a computation gives for such arguments."""
         for parameter, dims in zip(computation.parameters, arguments, strict=True):
             self.dims[parameter] = dims
         for inst in computation.instructions:
             if inst.opcode != "parameter":
-                self.dims[inst] = self._of(inst, [self.dims[operand] for operand in inst.operands])
+                self.dims[inst] = self._dims_of(inst, [self.dims[operand] for operand in inst.operands])
         return self.dims[computation.root]
 
-    def _of(self, inst: Instruction, operands: Sequence[Dims]) -> Dims:
+    def _dims_of(self, inst: Instruction, operands: Sequence[Dims]) -> Dims:
         match inst.opcode:
             case "tuple":
                 return tuple(dim for dims in operands for dim in dims)
@@ -69,32 +69,32 @@ class _Flow:
             case "opt-barrier" | "copy":
                 return operands[0]
             case "sort" if inst in self.sorts:
-                return (self.sorts[inst],) * _leaves(inst)
+                return (self.sorts[inst],) * _num_leaves(inst)
             case "dot" if self.sorts:
                 return (None,)
             case "call":
-                return self.through(inst.called[0], operands)
+                return self.walk(inst.called[0], operands)
             case "while":
-                return self._around(inst, operands[0])
+                return self._walk_loop(inst, operands[0])
             case "conditional":
                 pairs = zip(branches(inst), operands[1:], strict=True)
-                ways = [self.through(way.computation, [given]) for way, given in pairs]
-                return _either(*ways)
+                ways = [self.walk(way.computation, [given]) for way, given in pairs]
+                return _merge_dims(*ways)
             case "dot" if self._ends_at(inst, operands):
                 return (None,)
             case "slice" if _drops_one(inst, operands[0][0]):
                 return operands[0]
             case _:
-                return _through_op(inst, operands)
+                return _dims_behind_op(inst, operands)
 
     def _ends_at(self, dot: Instruction, operands: Sequence[Dims]) -> bool:
         """Has one activation what flows, and the other one not?"""
         return (None,) in operands and all(operand in self.activations for operand in dot.operands)
 
-    def _around(self, loop: Instruction, carry: Dims) -> Dims:
+    def _walk_loop(self, loop: Instruction, carry: Dims) -> Dims:
         body, before = while_parts(loop).body, None
         while carry != before:
-            before, carry = carry, _either(carry, self.through(body, [carry]))
+            before, carry = carry, _merge_dims(carry, self.walk(body, [carry]))
         return carry
 
 
@@ -103,14 +103,14 @@ def _drops_one(inst: Instruction, dim: int | None) -> bool:
     return dim is not None and inst.shape.dims[dim] + 1 == inst.operands[0].shape.dims[dim]
 
 
-def _either(first: Dims, *others: Dims) -> Dims:
+def _merge_dims(first: Dims, *others: Dims) -> Dims:
     """Where several values meet: zeros that a loop starts from have no batch, what its trips make of them has one."""
     return tuple(next((dim for dim in dims if dim is not None), None) for dims in zip(first, *others, strict=True))
 
 
-def _through_op(inst: Instruction, operands: Sequence[Dims]) -> Dims:
+def _dims_behind_op(inst: Instruction, operands: Sequence[Dims]) -> Dims:
     """The factor that the batch is in an operand, where it leads the dim, and the dim of the result that it leads."""
-    none: Dims = (None,) * _leaves(inst)
+    none: Dims = (None,) * _num_leaves(inst)
     if all(dims == (None,) for dims in operands) or not all(len(dims) == 1 for dims in operands):
         return none
     signature = signature_of(inst)

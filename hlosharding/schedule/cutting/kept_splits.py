@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from hlosharding.frontends import constrain
 from hlosharding.ir import ELEMENTWISE, INDEXED, Instruction, Module
-from hlosharding.schedule.cutting.batch_flow import Dims, batch_flow
+from hlosharding.schedule.cutting.batch_flow import Dims, find_batch_flow
 from hlosharding.sharding import HloSharding, MeshInfo, axes_by_dim, axis_of
 
 _CHOOSES = INDEXED | {"convolution", "dot"}
@@ -49,13 +49,13 @@ class StageAxes:
         return cls(MeshInfo(tuple(map(str, range(len(tiles.dims)))), tiles.dims, tiles))
 
 
-def as_read(parameter: Instruction, said: Callable[[Instruction], HloSharding | None]) -> HloSharding | None:
+def sharding_as_read(parameter: Instruction, said: Callable[[Instruction], HloSharding | None]) -> HloSharding | None:
     """How an argument lies; where slices of it are split that it is not itself, for being one longer, how these do."""
     slices = (said(user) for user in parameter.users if user.opcode == "slice")
     return next((sharding for sharding in slices if sharding is not None), said(parameter))
 
 
-class Flow(NamedTuple):
+class SplitFlow(NamedTuple):
     """What is split over mesh axes, and stays split wherever it flows."""
 
     axes: tuple[str, ...]
@@ -72,7 +72,7 @@ class Flow(NamedTuple):
         return {number: dim for number, dim in enumerate(self.dims) if dim is not None}
 
 
-def flows_of(batch: Mapping[int, int], shardings: Sequence[HloSharding | None], axes: StageAxes) -> list[Flow]:
+def flows_of(batch: Mapping[int, int], shardings: Sequence[HloSharding | None], axes: StageAxes) -> list[SplitFlow]:
     """What flows: the batch, and each other dim along which its parameters are split, as sequences are; and first what
     weights are split along, of axes that these have, too.
 
@@ -86,12 +86,12 @@ def flows_of(batch: Mapping[int, int], shardings: Sequence[HloSharding | None], 
     ('tensor',) (1, None) True
     """
     said = [axes_by_dim(sharding, axes.mesh) if sharding is not None else {} for sharding in shardings]
-    found: dict[int, Flow] = {}
+    found: dict[int, SplitFlow] = {}
     for number, dim in ((n, dim) for n in batch for dim in said[n]):
         is_batch = dim == batch[number]
         others = {n: dim for n in batch if dim in said[n]}
         entering = map((batch if is_batch else others).get, range(len(said)))
-        found.setdefault(-1 if is_batch else dim, Flow(said[number][dim], tuple(entering)))
+        found.setdefault(-1 if is_batch else dim, SplitFlow(said[number][dim], tuple(entering)))
     of_batch = [found[dim] for dim in sorted(found)]
     used = frozenset(axis for flow in of_batch for axis in flow.axes)
     weights = [dims if number not in batch else {} for number, dims in enumerate(said)]
@@ -100,20 +100,20 @@ def flows_of(batch: Mapping[int, int], shardings: Sequence[HloSharding | None], 
     return [*shared, *of_batch, *(flow for flow in of_calls if flow.entering)]
 
 
-def _flow_of_weights(axis: str, said: Iterable[Mapping[int, tuple[str, ...]]]) -> Flow:
+def _flow_of_weights(axis: str, said: Iterable[Mapping[int, tuple[str, ...]]]) -> SplitFlow:
     """Where weights are split over it."""
     of_each = (next((d for d, axes in dims.items() if axis in map(axis_of, axes)), None) for dims in said)
-    return Flow((axis,), tuple(of_each), False)
+    return SplitFlow((axis,), tuple(of_each), False)
 
 
-def walk_flows(module: Module, flows: Sequence[Flow]) -> list[Mapping[Instruction, Dims]]:
+def walk_flows(module: Module, flows: Sequence[SplitFlow]) -> list[Mapping[Instruction, Dims]]:
     """Of each flow the dims along which it lies."""
-    found = {flow: batch_flow(module, flow.entering) for flow in flows if flow.is_batch}
+    found = {flow: find_batch_flow(module, flow.entering) for flow in flows if flow.is_batch}
     reached = {inst for walked in found.values() for inst, dims in walked.items() if set(dims) != {None}}
-    return [found[flow] if flow.is_batch else batch_flow(module, flow.entering, reached) for flow in flows]
+    return [found[flow] if flow.is_batch else find_batch_flow(module, flow.entering, reached) for flow in flows]
 
 
-def keep_split(module: Module, mesh: MeshInfo, flows: Sequence[Flow]) -> dict[Instruction, Instruction]:
+def keep_split(module: Module, mesh: MeshInfo, flows: Sequence[SplitFlow]) -> dict[Instruction, Instruction]:
     """Constrain all that the batch reaches to its splits, in place: an axis is where the first flow is that has it.
 
     Other dims stay open.  Gives the constraint of each value that has one.
@@ -135,7 +135,7 @@ def keep_split(module: Module, mesh: MeshInfo, flows: Sequence[Flow]) -> dict[In
 
 
 def _sorted_rows(
-    module: Module, mesh: MeshInfo, flows: Sequence[Flow], found: Sequence[Mapping[Instruction, Dims]]
+    module: Module, mesh: MeshInfo, flows: Sequence[SplitFlow], found: Sequence[Mapping[Instruction, Dims]]
 ) -> Iterator[tuple[Instruction, tuple[HloSharding, list[int]]]]:
     """Where tokens of the batch are sorted, what lies in that order up to a product, and is made by none: rows may be
     of any expert, so they are whole over the axes that the batch shares with weights."""
@@ -145,7 +145,7 @@ def _sorted_rows(
     sorts = {inst: inst.dimensions[0] for inst in dims if inst.opcode == "sort"}
     entering = {sort: dim for sort, dim in sorts.items() if dims[sort.operands[0]] == (dim,)}
     made_by_products: set[Instruction] = set()
-    for inst, (dim, *_) in batch_flow(module, {}, sorts=entering).items() if entering else ():
+    for inst, (dim, *_) in find_batch_flow(module, {}, sorts=entering).items() if entering else ():
         if inst.opcode == "dot" or (inst.opcode in ELEMENTWISE and not made_by_products.isdisjoint(inst.operands)):
             made_by_products.add(inst)
         elif dim is not None and inst.shape.is_array:
@@ -157,7 +157,9 @@ def _sharding_of(mesh: MeshInfo, spec: Sequence[tuple[str, ...]]) -> HloSharding
     return HloSharding.unnamed(mesh, spec)
 
 
-def _spec_of(inst: Instruction, here: Sequence[tuple[Flow, int | None]], mesh: MeshInfo) -> tuple[tuple[str, ...], ...]:
+def _spec_of(
+    inst: Instruction, here: Sequence[tuple[SplitFlow, int | None]], mesh: MeshInfo
+) -> tuple[tuple[str, ...], ...]:
     """The axes of each dim."""
     spec: list[tuple[str, ...]] = [()] * inst.shape.rank
     for flow, dim in here:

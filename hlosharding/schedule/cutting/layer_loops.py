@@ -14,7 +14,7 @@ import numpy as np
 from hlosharding.ir import DEVICE_NUMBERS, FIRST_INDEX, Instruction, LoopCounter, loop_counter, while_parts
 from hlosharding.spmd import Devices, integers_of
 
-Rows = Mapping[int, bool]
+RowOrders = Mapping[int, bool]
 """Of elements of the carry, do trips take their rows from the last one on?"""
 
 
@@ -24,9 +24,9 @@ class LayerLoop:
 
     loop: Instruction
     counter: LoopCounter
-    reads: Rows
+    reads: RowOrders
     """Stacks that stay as they are; trips read a row each, and nothing else."""
-    writes: Rows
+    writes: RowOrders
     """Stacks of which trips write a row each, and read nothing."""
     kept: frozenset[int]
     """Elements of the carry that trips hand on as they are, `reads` among them."""
@@ -34,12 +34,12 @@ class LayerLoop:
     """Does the body ask for the trip's number only to find rows?"""
 
     @property
-    def stacks(self) -> Rows:
+    def stacks(self) -> RowOrders:
         """Both kinds."""
         return {**self.reads, **self.writes}
 
 
-def layer_loop(loop: Instruction) -> LayerLoop | None:
+def find_layer_loop(loop: Instruction) -> LayerLoop | None:
     """A loop with its stacks; None for a loop without a counter, whose carry is no plain tuple, or whose trips take the
     rows of a stack neither from the first one on nor from the last."""
     counter, body = loop_counter(loop), while_parts(loop).body
@@ -48,7 +48,7 @@ def layer_loop(loop: Instruction) -> LayerLoop | None:
     is_plain = body.root.opcode == "tuple" and len(elements) == len(carry.users) == len(set(elements))
     if counter is None or not is_plain or loop.operands[0].opcode != "tuple" or counter.index not in elements:
         return None
-    numbers = _Numbers(elements[counter.index], counter)
+    numbers = _TripNumbers(elements[counter.index], counter)
     reads, writes = dict[int, np.ndarray](), dict[int, np.ndarray]()
     for index, element in elements.items():
         result = body.root.operands[index]
@@ -69,7 +69,7 @@ def layer_loop(loop: Instruction) -> LayerLoop | None:
     return LayerLoop(loop, counter, _from_last(reads), _from_last(writes), kept, numbers.are_all_known())
 
 
-def _from_last(taken: Mapping[int, np.ndarray]) -> Rows:
+def _from_last(taken: Mapping[int, np.ndarray]) -> RowOrders:
     return {index: bool(rows[0]) for index, rows in taken.items()}
 
 
@@ -88,7 +88,7 @@ def _puts_row(result: Instruction, stack: Instruction) -> bool:
     return is_update and result.operands[1].shape.dims == (1, *stack.shape.dims[1:]) and len(result.users) == 1
 
 
-class _Numbers:
+class _TripNumbers:
     """Integers of a loop's body by trip, where they follow from the counter."""
 
     def __init__(self, counted: Instruction, counter: LoopCounter) -> None:

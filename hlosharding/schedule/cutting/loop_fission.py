@@ -21,10 +21,10 @@ from hlosharding.ir import (
     same_op,
 )
 from hlosharding.rules import Reduce, Signature, signature_of
-from hlosharding.schedule.cutting.layer_loops import LayerLoop, layer_loop
+from hlosharding.schedule.cutting.layer_loops import LayerLoop, find_layer_loop
 from hlosharding.schedule.cutting.loop_parts import LoopParts
 from hlosharding.schedule.cutting.stacked_values import BY_ROWS, StackedValues
-from hlosharding.schedule.interface import Interface, Stack, whole_arrays
+from hlosharding.schedule.interface import ArrayParts, Interface, whole_arrays
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Fission:
         return [n for n, old in enumerate(self.interface.arguments) if old in given]
 
 
-def not_cut(module: Module) -> Fission:
+def leave_uncut(module: Module) -> Fission:
     """The program as it is."""
     return Fission(module, whole_arrays(len(module.entry.parameters), len(module.entry.results)))
 
 
-def fissioned(
+def cut_loops(
     module: Module,
     batch: Collection[int],
     loops: Mapping[Instruction, LayerLoop],
@@ -56,15 +56,15 @@ def fissioned(
 ) -> Fission:
     """The program with a loop for each stage in place of a loop over layers.
 
-    `batch`: numbers of the parameters that are no weights.  `loops`: as of `loops_over_layers`.  `stages`: of forward
-    loops, by name, the stage of each trip; those that share stacks with them, as backward ones do, are cut alike.
+    `batch`: numbers of the parameters that are no weights.  `loops`: those of `find_loops_over_layers`.  `stages`: by
+    name of forward loops the stage of each trip; those that share stacks with them, as backward ones do, are cut alike.
 
     >>> import jax, jax.numpy as jnp, hlosharding as hs
     >>> def net(w, x):
     ...     return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w)[0]
     >>> module = hs.trace(net)(jnp.ones((6, 4, 4)), jnp.ones((8, 4)))
-    >>> loops = loops_over_layers(module, {1})
-    >>> made = fissioned(module, {1}, loops, {loop.name: (0, 0, 0, 1, 1, 2) for loop in loops})
+    >>> loops = find_loops_over_layers(module, {1})
+    >>> made = cut_loops(module, {1}, loops, {loop.name: (0, 0, 0, 1, 1, 2) for loop in loops})
     >>> [str(p.shape) for p in made.module.entry.parameters], len(made.module.of_opcodes("while"))
     (['f32[3,4,4]', 'f32[2,4,4]', 'f32[1,4,4]', 'f32[8,4]'], 2)
     """
@@ -73,7 +73,7 @@ def fissioned(
     in_parts = StackedValues(loops, {loop: lengths for loop, lengths in runs.items() if len(lengths) > 1})
     as_said = [loop for loop, lengths in runs.items() if in_parts.trips.get(loop, lengths) == lengths]
     homes = dict(home for loop in as_said for home in _homes(loops[loop], said[loop]))
-    return _Writer(module, batch, loops, in_parts, homes).fission()
+    return _FissionWriter(module, batch, loops, in_parts, homes).fission()
 
 
 def _homes(found: LayerLoop, stages: Sequence[int]) -> Iterator[tuple[Instruction, list[int]]]:
@@ -86,7 +86,7 @@ def _homes(found: LayerLoop, stages: Sequence[int]) -> Iterator[tuple[Instructio
             yield value, own[::-1] if is_from_last else own
 
 
-def loops_over_layers(module: Module, batch: Collection[int]) -> dict[Instruction, LayerLoop]:
+def find_loops_over_layers(module: Module, batch: Collection[int]) -> dict[Instruction, LayerLoop]:
     """Those that read stacks of weights, or what such a loop has stacked."""
     loops: dict[Instruction, LayerLoop] = {}
     layered: set[Instruction] = set()
@@ -95,7 +95,7 @@ def loops_over_layers(module: Module, batch: Collection[int]) -> dict[Instructio
         if inst.opcode == "parameter":
             (varying if inst.parameter_number in batch else layered).add(inst)
         elif inst.opcode == "while":
-            found = layer_loop(inst) if all(user.opcode == "get-tuple-element" for user in inst.users) else None
+            found = find_layer_loop(inst) if all(user.opcode == "get-tuple-element" for user in inst.users) else None
             if found is not None and not layered.isdisjoint(_stacks_read(found)):
                 loops[inst] = found
         elif inst.opcode == "get-tuple-element" and inst.operands[0] in loops:
@@ -117,7 +117,7 @@ def _stacks_read(loop: LayerLoop) -> Iterator[Instruction]:
     return (loop.loop.operands[0].operands[index] for index in loop.reads)
 
 
-class _Writer:
+class _FissionWriter:
     """Writes the program again, with whole values and parts of values."""
 
     def __init__(
@@ -162,11 +162,11 @@ class _Writer:
         )
         return Fission(self.builder.finish(self.main), interface, self.origin, self.stages)
 
-    def _stack(self, inst: Instruction, made: Sequence[Instruction]) -> Stack:
+    def _stack(self, inst: Instruction, made: Sequence[Instruction]) -> ArrayParts:
         if len(made) == 1:
-            return Stack()
+            return ArrayParts()
         dim = self.in_parts.rows[inst].dim
-        return Stack(_sizes(made, dim), dim)
+        return ArrayParts(_sizes(made, dim), dim)
 
     def _result(self, inst: Instruction) -> list[Instruction]:
         if inst not in self.whole and inst not in self.made:
@@ -221,7 +221,7 @@ class _Writer:
             self._parts(o, trips[::-1] if found.stacks[n] else trips) if n in found.stacks else [self._whole(o)]
             for n, o in enumerate(found.loop.operands[0].operands)
         ]
-        self.elements[found.loop] = self.loop_parts.written(self.main, found, trips, given)
+        self.elements[found.loop] = self.loop_parts.write(self.main, found, trips, given)
 
     def _whole(self, inst: Instruction) -> Instruction:
         if inst not in self.whole:

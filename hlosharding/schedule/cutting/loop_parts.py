@@ -18,7 +18,7 @@ _ROW_OPS = {"dynamic-slice": 1, "dynamic-update-slice": 2}
 """Ops that take a row of a stack, or put one there, and which operand says which."""
 
 
-class _Run(NamedTuple):
+class _TripRun(NamedTuple):
     """Trips that one part of a loop takes, as its counter counts them."""
 
     first: int
@@ -35,7 +35,7 @@ class LoopParts:
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
 
-    def written(
+    def write(
         self,
         main: ComputationBuilder,
         found: LayerLoop,
@@ -51,7 +51,7 @@ class LoopParts:
         behind = [list(each) for each in given]
         for part, (first, length) in enumerate(zip(accumulate(lengths, initial=0), lengths, strict=False)):
             # parts that need not know which trips of the whole theirs are count alike
-            run = _Run(0 if found.only_rows else first, length)
+            run = _TripRun(0 if found.only_rows else first, length)
             place = [len(lengths) - 1 - part if found.stacks.get(n) else part for n in range(len(behind))]
             taken = [each[place[n] if n in found.stacks else 0] for n, each in enumerate(behind)]
             taken[found.counter.index] = _count(main, found, run.first)
@@ -80,7 +80,7 @@ class LoopParts:
         return list(packed[body.root])
 
     def _elements(
-        self, main: ComputationBuilder, found: LayerLoop, run: _Run, taken: Sequence[Instruction]
+        self, main: ComputationBuilder, found: LayerLoop, run: _TripRun, taken: Sequence[Instruction]
     ) -> list[Instruction]:
         """What a part with several trips makes of the carry."""
         shape = Shape.tuple(tuple(operand.shape for operand in taken))
@@ -93,7 +93,7 @@ class LoopParts:
             for n, operand in enumerate(taken)
         ]
 
-    def _body(self, found: LayerLoop, run: _Run, shape: Shape) -> Computation:
+    def _body(self, found: LayerLoop, run: _TripRun, shape: Shape) -> Computation:
         body, callees = while_parts(found.loop).body, Callees(self._builder)
         called = {inst: callees.of(inst) for inst in body.instructions}
         into = self._builder.computation(body.name)
@@ -109,7 +109,7 @@ class LoopParts:
         into.root(writer.made[body.root])
         return into.computation
 
-    def _condition(self, found: LayerLoop, run: _Run, shape: Shape) -> Computation:
+    def _condition(self, found: LayerLoop, run: _TripRun, shape: Shape) -> Computation:
         into = self._builder.computation(while_parts(found.loop).condition.name)
         index = found.counter.index
         carry = into.parameter(0, shape)

@@ -30,14 +30,14 @@ def take_number(module: Module) -> Instruction | None:
     asking = list(module.of_opcodes("partition-id"))
     if not asking:
         return None
-    numbers = _Numbers(module)
+    numbers = _NumberReaders(module)
     for inst in asking:
         rewrite.replace_uses(inst, numbers.of(inst.computation))
         rewrite.remove(inst)
     return numbers.of(module.entry)
 
 
-class _Numbers:
+class _NumberReaders:
     """Of each computation that needs it the instruction that is the number there."""
 
     def __init__(self, module: Module) -> None:
@@ -63,7 +63,7 @@ class _Numbers:
         is_shared = any(len(self.sites[callee]) > 1 for callee in site.called) or len(set(site.called)) < len(given)
         takes_tuples = all(operand.shape.is_tuple for operand in given)
         if site.opcode not in ("while", "conditional") or is_shared or not takes_tuples:
-            raise _cannot(site)
+            raise _cannot_hand_in(site)
         number = self.of(site.computation)
         wider = [self._with(operand, number, site) for operand in given]
         rewrite.set_operands(site, wider if site.opcode == "while" else (site.operands[0], *wider))
@@ -96,7 +96,7 @@ class _Numbers:
         body = while_parts(loop).body
         whole = [user for user in loop.users if user.opcode != "get-tuple-element"]
         if whole or loop.is_root or body.root.opcode != "tuple":
-            raise _cannot(loop)
+            raise _cannot_hand_in(loop)
         rewrite.set_operands(body.root, (*body.root.operands, self._known[body]))
         for inst in (loop, body.root):
             rewrite.set_shape(inst, loop.operands[0].shape)
@@ -105,7 +105,7 @@ class _Numbers:
 _U32 = Shape.array("u32", ())
 
 
-def _cannot(site: Instruction) -> ScheduleError:
+def _cannot_hand_in(site: Instruction) -> ScheduleError:
     return ScheduleError(
         f"%{site.name} ({site.opcode}) needs the number of the microbatch in a computation that it shares, or that "
         "takes no tuple",

@@ -92,11 +92,11 @@ def place_in_source(inst: Instruction) -> str | None:
     return inst.location or inst.op_name or None
 
 
-def read_by(inst: Instruction) -> Iterator[Instruction]:
+def reads_of(inst: Instruction) -> Iterator[Instruction]:
     """What an op reads of what travels: of tuples and broadcasts, what they are made of."""
     for operand in inst.operands:
         if operand.opcode in MADE_WHERE_READ:
-            yield from read_by(operand)
+            yield from reads_of(operand)
         else:
             yield operand
 

@@ -17,17 +17,17 @@ from hlosharding.errors import ScheduleError
 from hlosharding.ir import COLLECTIVES, Instruction, Module, NameUniquer, Shape, fused_attention, rewrite
 from hlosharding.partitioner import linear_operands
 from hlosharding.propagation import propagate
-from hlosharding.schedule.cutting.batch_flow import batch_flow
+from hlosharding.schedule.cutting.batch_flow import find_batch_flow
 from hlosharding.schedule.cutting.microbatch_number import take_number
 from hlosharding.schedule.cutting.microbatched import Microbatched, place_in_source
-from hlosharding.schedule.cutting.openings import with_openings
-from hlosharding.schedule.cutting.sums_in_loops import sum_behind, sums_behind_loops
+from hlosharding.schedule.cutting.openings import name_openings
+from hlosharding.schedule.cutting.sums_in_loops import insert_sum_behind, move_sums_behind_loops
 from hlosharding.schedule.cutting.time_axis import partition_over_time
 from hlosharding.schedule.shares import check_pieces
 from hlosharding.sharding import REPLICATED, HloSharding
 
 
-def microbatched(module: Module, batch: Mapping[int, int], count: int) -> Microbatched:
+def cut_microbatches(module: Module, batch: Mapping[int, int], count: int) -> Microbatched:
     """The program of one of `count` microbatches.  `batch`: of each parameter that is cut, by number, the dim.
 
     Shardings are dropped: they are for the devices on which a microbatch will run.  Raises ScheduleError for what time
@@ -35,7 +35,7 @@ def microbatched(module: Module, batch: Mapping[int, int], count: int) -> Microb
 
     >>> import jax.numpy as jnp, hlosharding as hs
     >>> module = hs.trace(lambda w, x: (w, (x @ w).sum()))(jnp.ones((4, 2)), jnp.ones((8, 4)))
-    >>> found = microbatched(module, {1: 0}, 4)
+    >>> found = cut_microbatches(module, {1: 0}, 4)
     >>> [str(p.shape) for p in found.module.entry.parameters], [str(s.shape) for s in found.sums]
     (['f32[4,2]', 'f32[2,4]'], ['f32[]'])
     """
@@ -46,7 +46,7 @@ def microbatched(module: Module, batch: Mapping[int, int], count: int) -> Microb
     _make_tuple(given)
     if count == 1:
         return Microbatched(given, 1, frozenset(), batch, {})
-    _own_broadcasts(given)
+    _copy_broadcasts(given)
     for parameter in given.entry.parameters:
         given.shardings[parameter.id] = _sharding(parameter, batch, count)
     _split_attention(given, batch, count)
@@ -58,10 +58,10 @@ def microbatched(module: Module, batch: Mapping[int, int], count: int) -> Microb
     number = take_number(made)
     own = {*batch, *([] if number is None else [number.parameter_number])}
     names = NameUniquer(inst.name for computation in made.computations for inst in computation.instructions)
-    behind_loops = sums_behind_loops(made, own, names)
-    sums = [inst for inst in _sums_over_time(made, count, names) if inst.computation is made.entry]
+    behind_loops = move_sums_behind_loops(made, own, names)
+    sums = [inst for inst in _mark_sums(made, count, names) if inst.computation is made.entry]
     for inst in sums:
-        _own_term(inst, names)
+        _copy_term(inst, names)
     made.renumber()
     found = Microbatched(made, count, frozenset((*sums, *behind_loops)), batch, joined, number=number)
     equal = {inst for inst in sums if inst.operands[0] not in found.varying}
@@ -70,7 +70,7 @@ def microbatched(module: Module, batch: Mapping[int, int], count: int) -> Microb
             _multiply(inst, count)
         made.renumber()
         found = replace(found, sums=found.sums - equal)
-    found = with_openings(found)
+    found = name_openings(found)
     _check_repeated(found)
     return found
 
@@ -85,7 +85,7 @@ def _make_tuple(module: Module) -> None:
         module.renumber()
 
 
-def _own_broadcasts(module: Module) -> None:
+def _copy_broadcasts(module: Module) -> None:
     """Give each reader a broadcast of its own.
 
     Where one serves as the zeros of activations and of gradients alike, propagation would split the gradients, too.
@@ -127,18 +127,18 @@ def _sharding(parameter: Instruction, batch: Mapping[int, int], count: int) -> H
             f"parameter %{parameter.name} ({parameter.shape}) cannot be cut into {count} microbatches along dim {dim}",
             remedy="name the arguments whose first dim is the batch, and a number that divides it",
         )
-    return _cut(parameter.shape, dim, count)
+    return _split_along(parameter.shape, dim, count)
 
 
 def _split_attention(module: Module, batch: Mapping[int, int], count: int) -> None:
     """Propagation goes through no custom call: say that what fused attention makes of a microbatch is its own."""
-    for inst, dims in batch_flow(module, batch).items():
+    for inst, dims in find_batch_flow(module, batch).items():
         if fused_attention(inst) is not None:
             shapes = zip(inst.shape.leaves, dims, strict=True)
-            module.shardings[inst.id] = HloSharding.tuple([_cut(shape, dim, count) for shape, dim in shapes])
+            module.shardings[inst.id] = HloSharding.tuple([_split_along(shape, dim, count) for shape, dim in shapes])
 
 
-def _cut(shape: Shape, dim: int | None, count: int) -> HloSharding:
+def _split_along(shape: Shape, dim: int | None, count: int) -> HloSharding:
     """Along a dim, if the number divides it."""
     if dim is None or shape.dims[dim] % count:
         return REPLICATED
@@ -157,27 +157,27 @@ def _split_dims(module: Module) -> dict[int, int]:
     }
 
 
-def _sums_over_time(module: Module, count: int, names: NameUniquer) -> list[Instruction]:
+def _mark_sums(module: Module, count: int, names: NameUniquer) -> list[Instruction]:
     """All that microbatches do with each other, as copies."""
     given = module.of_opcodes(*COLLECTIVES)
-    made = [_sum_over_time(inst, count, names) for inst in given]
+    made = [_mark_sum(inst, count, names) for inst in given]
     rewrite.remove(*set(given).difference(made))
     return made
 
 
-def _sum_over_time(inst: Instruction, count: int, names: NameUniquer) -> Instruction:
+def _mark_sum(inst: Instruction, count: int, names: NameUniquer) -> Instruction:
     """An all-reduce over all microbatches as the copy of a sum; perhaps another than itself, which nobody reads then.
 
     Raises ScheduleError for what is none.
     """
     is_whole = all(len(group) == count for group in inst.replica_groups or ())
     if inst.opcode != "all-reduce" or not is_whole or inst.called[0].root.opcode != "add" or len(inst.operands) != 1:
-        raise _impossible(inst)
+        raise _refusal(inst)
     rewrite.change_opcode(inst, "copy")
-    return _behind_widening(inst, names)
+    return _sum_behind_widening(inst, names)
 
 
-def _behind_widening(inst: Instruction, names: NameUniquer) -> Instruction:
+def _sum_behind_widening(inst: Instruction, names: NameUniquer) -> Instruction:
     """A sum of what is converted to a wider type at once is made in that, of all microbatches: only more exact."""
     value, last = inst, None
     while len(value.users) == 1 and value.users[0].opcode in _MOVES and linear_operands(value.users[0]):
@@ -185,7 +185,7 @@ def _behind_widening(inst: Instruction, names: NameUniquer) -> Instruction:
         last = value if value.opcode == "convert" else last
     if last is None or last.shape.element_type == inst.shape.element_type:
         return inst
-    made = sum_behind(last, names, like=inst)
+    made = insert_sum_behind(last, names, like=inst)
     rewrite.replace_uses(inst, inst.operands[0])
     return made
 
@@ -193,7 +193,7 @@ def _behind_widening(inst: Instruction, names: NameUniquer) -> Instruction:
 _MOVES = frozenset({"bitcast", "convert", "reshape", "transpose"})
 
 
-def _own_term(inst: Instruction, names: NameUniquer) -> None:
+def _copy_term(inst: Instruction, names: NameUniquer) -> None:
     """Let a sum have its terms for itself: by their name goes the sum."""
     [term] = inst.operands
     if len(term.users) > 1 or term.opcode == "parameter":
@@ -213,7 +213,7 @@ def _multiply(inst: Instruction, count: int) -> None:
     rewrite.change_opcode(inst, "multiply", (inst.operands[0], spread))
 
 
-def _impossible(inst: Instruction) -> ScheduleError:
+def _refusal(inst: Instruction) -> ScheduleError:
     is_reduction = inst.opcode == "all-reduce"
     what = "another reduction over all microbatches than a sum" if is_reduction else "elements of other microbatches"
     return ScheduleError(

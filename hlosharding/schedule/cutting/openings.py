@@ -11,18 +11,18 @@ from dataclasses import replace
 
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction
-from hlosharding.schedule.cutting.microbatched import Microbatched, place_in_source, read_by
+from hlosharding.schedule.cutting.microbatched import Microbatched, place_in_source, reads_of
 from hlosharding.schedule.cutting.saved_values import LIGHT
 
 
-def with_openings(program: Microbatched) -> Microbatched:
+def name_openings(program: Microbatched) -> Microbatched:
     """The program with its early sums named.
 
     Raises ScheduleError for an op of a microbatch that needs a sum which is not cheap.
     """
-    while (late := _needing(program)) is not None:
+    while (late := _first_needing_sum(program)) is not None:
         early = _sums_behind(late, program.sums)
-        if early <= program.opening or not all(inst.opcode in LIGHT or inst in early for inst in _behind(early)):
+        if early <= program.opening or not all(inst.opcode in LIGHT or inst in early for inst in _ancestors(early)):
             [first, *_] = (inst.operands[0] for inst in program.module.entry.instructions if inst in early)
             raise ScheduleError(
                 f"%{late.name} ({late.opcode}) needs a sum over all microbatches to work on one of them: that of"
@@ -35,17 +35,17 @@ def with_openings(program: Microbatched) -> Microbatched:
     return program
 
 
-def _needing(program: Microbatched) -> Instruction | None:
+def _first_needing_sum(program: Microbatched) -> Instruction | None:
     """The first op that reads a sum, or what is made of one, together with a microbatch's own value."""
     late = (inst for inst in program.module.entry.instructions if inst in program.after and inst not in program.sums)
-    return next((inst for inst in late if any(operand in program.varying for operand in read_by(inst))), None)
+    return next((inst for inst in late if any(operand in program.varying for operand in reads_of(inst))), None)
 
 
 def _sums_behind(inst: Instruction, sums: Collection[Instruction]) -> frozenset[Instruction]:
-    return frozenset(before for before in _behind([inst]) if before in sums)
+    return frozenset(before for before in _ancestors([inst]) if before in sums)
 
 
-def _behind(instructions: Collection[Instruction]) -> set[Instruction]:
+def _ancestors(instructions: Collection[Instruction]) -> set[Instruction]:
     """All that these are made of, themselves included."""
     found = set(instructions)
     waiting = list(found)
@@ -61,6 +61,6 @@ def opening_levels(program: Microbatched) -> Mapping[Instruction, int]:
     found: dict[Instruction, int] = {}
     for inst in program.module.entry.instructions:
         if inst in program.opening:
-            before = _behind(inst.operands) & program.opening
+            before = _ancestors(inst.operands) & program.opening
             found[inst] = max((found[each] + 1 for each in before), default=0)
     return found

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hlosharding.ir import Instruction, Module, subprogram
-from hlosharding.schedule.cutting.microbatched import MADE_WHERE_READ, Microbatched, read_by
+from hlosharding.schedule.cutting.microbatched import MADE_WHERE_READ, Microbatched, reads_of
 from hlosharding.schedule.cutting.openings import opening_levels
-from hlosharding.schedule.cutting.saved_values import saved_values
+from hlosharding.schedule.cutting.saved_values import choose_saved_values
 from hlosharding.schedule.cutting.stages import Phase, Placement
 
 
@@ -34,9 +34,9 @@ class Part:
     """Numbers of `makes` that are terms of a sum over the microbatches."""
 
 
-def parts(program: Microbatched, placement: Placement) -> list[Part]:
+def cut_parts(program: Microbatched, placement: Placement) -> list[Part]:
     """All of them, in an order in which they can run."""
-    return list(_Parting(program, placement).parts())
+    return list(_Parting(program, placement).cut_all())
 
 
 Key = tuple[Phase, int, int]
@@ -49,7 +49,7 @@ class _Parting:
         self.entry = program.module.entry
         self.terms = frozenset(inst.operands[0] for inst in program.sums)
 
-    def parts(self) -> Iterator[Part]:
+    def cut_all(self) -> Iterator[Part]:
         for key, members in sorted((self.ahead | self.members).items(), key=lambda item: self._rank(item[0])):
             part = self._part(key, members)
             if part.makes:
@@ -83,7 +83,7 @@ class _Parting:
     def _level(self, inst: Instruction, found: Mapping[Instruction, Key]) -> int:
         """One more than what it reads of another stage, if that runs once, too."""
         stage = self.placement.stage[inst]
-        before = [found[o] for o in read_by(inst) if o in found and found[o][0] == "after"]
+        before = [found[o] for o in reads_of(inst) if o in found and found[o][0] == "after"]
         return max((level + (at != stage) for _, at, level in before), default=0)
 
     def _home(self, inst: Instruction) -> int:
@@ -166,7 +166,7 @@ class _Parting:
         for stage in {stage for phase, stage, _ in self.members if phase in _BACKWARD}:
             own = frozenset(self.members.get(("forward", stage, 0), ()))
             readers = (inst for phase in _BACKWARD for inst in self.members.get((phase, stage, 0), ()))
-            found[stage] = saved_values(own, forward, (value for inst in readers for value in read_by(inst)))
+            found[stage] = choose_saved_values(own, forward, (value for inst in readers for value in reads_of(inst)))
         return found
 
     def _leaves(self, inst: Instruction, key: Key) -> bool:

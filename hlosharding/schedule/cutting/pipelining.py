@@ -16,13 +16,13 @@ from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.schedule.cutting.kept_splits import StageAxes
 from hlosharding.schedule.cutting.layer_loops import LayerLoop
-from hlosharding.schedule.cutting.loop_fission import Fission, fissioned, loops_over_layers, not_cut
+from hlosharding.schedule.cutting.loop_fission import Fission, cut_loops, find_loops_over_layers, leave_uncut
 from hlosharding.schedule.cutting.microbatched import Microbatched, without_layout_calls
-from hlosharding.schedule.cutting.microbatches import microbatched
-from hlosharding.schedule.cutting.pieces import Part, parts
-from hlosharding.schedule.cutting.said_stages import Said, check_known, number_said
+from hlosharding.schedule.cutting.microbatches import cut_microbatches
+from hlosharding.schedule.cutting.pieces import Part, cut_parts
+from hlosharding.schedule.cutting.said_stages import Said, check_known, count_said_stages
 from hlosharding.schedule.cutting.stage_programs import PartShardings, StagePrograms, Submesh, Terms
-from hlosharding.schedule.cutting.stages import Placement, forward_in_order, placed, seconds_of
+from hlosharding.schedule.cutting.stages import Placement, forward_in_order, place_stages, seconds_of
 from hlosharding.schedule.cutting.trip_stages import stages_of_trips
 from hlosharding.schedule.cutting.value_shardings import ValueShardings
 from hlosharding.schedule.pipelines import SPLIT_BACKWARD, Closing, Piece, Pipeline, order_and_chunks
@@ -74,7 +74,7 @@ def pipelined(
     >>> bool(abs(loss - step(w, x)[1]) < 1e-4)
     True
     """
-    cutter, layout = Cutter(module, batch, donate), Layout.of(_stages(module, stages), schedule)
+    cutter, layout = Cutter(module, batch, donate), StageLayout.of(_stages_wanted(module, stages), schedule)
     named = (leaf.num_devices or 1 for sharding in module.distinct_shardings for leaf in sharding.leaves)
     size = devices_per_stage or max(named, default=1)
     submeshes = [tuple(range(n * size, (n + 1) * size)) for n in range(layout.submeshes)]
@@ -82,7 +82,7 @@ def pipelined(
     return cut.schedule(schedule or cut.usual_order, microbatches)
 
 
-def _stages(module: Module, said: int | Mapping[str, int] | None) -> int | Mapping[str, int]:
+def _stages_wanted(module: Module, said: int | Mapping[str, int] | None) -> int | Mapping[str, int]:
     """As the user says, else as the module does."""
     if said is None and not module.stages:
         raise ScheduleError("the program says no stages", remedy="give stages=, how many")
@@ -93,7 +93,7 @@ def _stages(module: Module, said: int | Mapping[str, int] | None) -> int | Mappi
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class StageLayout:
     """Into what a program is cut."""
 
     submeshes: int
@@ -106,20 +106,20 @@ class Layout:
     said: Said = ()
 
     @classmethod
-    def of(cls, stages: int | Mapping[str, int], schedule: str | None, even: bool = False) -> Layout:
+    def of(cls, stages: int | Mapping[str, int], schedule: str | None, even: bool = False) -> StageLayout:
         """What a schedule needs.  `stages`: of how many submeshes, or which stage has what.  Raises ScheduleError.
 
-        >>> Layout.of({"encoder": 0, "decoder": 1}, None).submeshes, Layout.of(4, "1f1b-x2").stages
+        >>> StageLayout.of({"encoder": 0, "decoder": 1}, None).submeshes, StageLayout.of(4, "1f1b-x2").stages
         (2, 8)
         """
         order, chunks = order_and_chunks(schedule or "")
         splits = order in SPLIT_BACKWARD
         if not isinstance(stages, Mapping):
             return cls(stages, chunks, splits, even)
-        submeshes, rest = divmod(number_said(stages), chunks)
+        submeshes, rest = divmod(count_said_stages(stages), chunks)
         if rest or not submeshes:
             remedy = "take as many chunks as divide them"
-            raise ScheduleError(f"{number_said(stages)} stages in {chunks} chunks a submesh", remedy=remedy)
+            raise ScheduleError(f"{count_said_stages(stages)} stages in {chunks} chunks a submesh", remedy=remedy)
         return cls(submeshes, chunks, splits, said=tuple(stages.items()))
 
     @property
@@ -139,18 +139,18 @@ class Cutter:
     def __init__(self, module: Module, batch: Sequence[str | int], donate: Sequence[str | int] = ()) -> None:
         self.module, self.batch = without_layout_calls(module), frozenset(argument_numbers(module, batch))
         self.donated = frozenset(argument_numbers(module, donate))
-        self._whole = not_cut(self.module)
+        self._whole = leave_uncut(self.module)
         self._fissions: dict[tuple[int, bool, Machine], Fission] = {}
         self._programs: dict[tuple[int, Module], Microbatched] = {}
         self._seconds: dict[tuple[Module, Machine], Mapping[Instruction, float]] = {}
-        self._parts: dict[tuple[int, Layout, Machine], tuple[Placement, list[Part]]] = {}
+        self._parts: dict[tuple[int, StageLayout, Machine], tuple[Placement, list[Part]]] = {}
         self._shardings: dict[tuple[Module, Module, int], ValueShardings] = {}
         self._made = StagePrograms()
 
     def pipeline(
         self,
         annotated: Module,
-        layout: Layout,
+        layout: StageLayout,
         submeshes: Sequence[tuple[int, ...]],
         microbatches: int,
         machine: Machine | None = None,
@@ -174,7 +174,7 @@ class Cutter:
             self._shardings[key] = ValueShardings.of(program, annotated, fission.origin, axes, number)
         places = [Submesh(machine.among(devices), options, devices) for devices in submeshes] * layout.chunks
         donated = fission.numbers(self.donated)
-        writer = _Writer(program, placement, found, self._shardings[key], places, self._made, donated)
+        writer = _PartsWriter(program, placement, found, self._shardings[key], places, self._made, donated)
         made = writer.pipeline()
         return replace(made, interface=fission.interface, stages=placement.sources, whole=self.whole)
 
@@ -183,7 +183,7 @@ class Cutter:
         """What is cut."""
         return WholeStep.of(self.module, self.batch)
 
-    def _fission(self, layout: Layout, machine: Machine) -> Fission:
+    def _fission(self, layout: StageLayout, machine: Machine) -> Fission:
         key = layout.pieces, layout.even, machine
         if key not in self._fissions:
             is_whole = layout.pieces == 1 or not self._loops
@@ -191,35 +191,35 @@ class Cutter:
                 raise ScheduleError(
                     "no loop over layers to cut evenly", remedy="leave out even: listed layers go by time"
                 )
-            self._fissions[key] = self._whole if is_whole else self._fissioned(layout, machine)
+            self._fissions[key] = self._whole if is_whole else self._cut_loops(layout, machine)
         return self._fissions[key]
 
-    def _fissioned(self, layout: Layout, machine: Machine) -> Fission:
+    def _cut_loops(self, layout: StageLayout, machine: Machine) -> Fission:
         """Loops are cut where stages of all examples at once would end: at the same trips for all microbatches."""
         program = self._program(1, self._whole)
         forward, counts = forward_in_order(program), {loop.name: own.counter.trips for loop, own in self._loops.items()}
         trips = {inst: counts[inst.name] for inst in forward if inst.name in counts}
         weights = trips if layout.even else self._seconds_of(program.module, machine)
         stages = stages_of_trips(forward, weights, trips, layout.pieces)
-        return fissioned(self.module, self.batch, self._loops, stages)
+        return cut_loops(self.module, self.batch, self._loops, stages)
 
     @cached_property
     def _loops(self) -> Mapping[Instruction, LayerLoop]:
-        return loops_over_layers(self.module, self.batch)
+        return find_loops_over_layers(self.module, self.batch)
 
     def _program(self, microbatches: int, fission: Fission) -> Microbatched:
         key = microbatches, fission.module
         if key not in self._programs:
             batch = dict.fromkeys(fission.numbers(self.batch), 0)
-            self._programs[key] = microbatched(fission.module, batch, microbatches)
+            self._programs[key] = cut_microbatches(fission.module, batch, microbatches)
         return self._programs[key]
 
-    def _cut(self, microbatches: int, layout: Layout, machine: Machine) -> tuple[Placement, list[Part]]:
+    def _cut(self, microbatches: int, layout: StageLayout, machine: Machine) -> tuple[Placement, list[Part]]:
         key = microbatches, layout, machine
         if key not in self._parts:
             fission = self._fission(layout, machine)
             program = self._program(microbatches, fission)
-            placement = placed(
+            placement = place_stages(
                 program,
                 layout.stages,
                 self._seconds_of(program.module, machine),
@@ -227,7 +227,7 @@ class Cutter:
                 wanted=fission.stages,
                 said=dict(layout.said),
             )
-            self._parts[key] = placement, parts(program, placement)
+            self._parts[key] = placement, cut_parts(program, placement)
         return self._parts[key]
 
     def _seconds_of(self, module: Module, machine: Machine) -> Mapping[Instruction, float]:
@@ -267,7 +267,7 @@ def _only(dims: Sequence[int | None]) -> int | None:
     return dims[0] if len(dims) == 1 else None
 
 
-class _Writer:
+class _PartsWriter:
     """Partitions the parts, each with the shardings that the whole has where it is cut, and joins them again."""
 
     def __init__(

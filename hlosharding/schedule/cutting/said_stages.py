@@ -11,16 +11,16 @@ from itertools import count
 
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction, Module
-from hlosharding.schedule.cutting.microbatched import place_in_source, read_by
+from hlosharding.schedule.cutting.microbatched import place_in_source, reads_of
 
 Said = tuple[tuple[str, int], ...]
 """Of functions, or nodes, the stage."""
 
 
-def number_said(said: Mapping[str, int]) -> int:
+def count_said_stages(said: Mapping[str, int]) -> int:
     """How many stages there are.  Raises ScheduleError where one is left out.
 
-    >>> number_said({"encoder": 0, "middle": 1, "decoder": 2})
+    >>> count_said_stages({"encoder": 0, "middle": 1, "decoder": 2})
     3
     """
     if not said:
@@ -48,7 +48,7 @@ def check_known(module: Module, said: Mapping[str, int]) -> None:
             raise ScheduleError(f"no op comes from {name!r}, which is said to be in stage {said[name]}", remedy=remedy)
 
 
-def placed_as_said(forward: Sequence[Instruction], said: Mapping[str, int]) -> dict[Instruction, int]:
+def place_as_said(forward: Sequence[Instruction], said: Mapping[str, int]) -> dict[Instruction, int]:
     """The stage of each forward op, these in program order.
 
     One of which nothing is said goes where the last of what it reads is made; what reads nothing of the kind goes with
@@ -58,8 +58,8 @@ def placed_as_said(forward: Sequence[Instruction], said: Mapping[str, int]) -> d
     stage: dict[Instruction, int] = {}
     cause: dict[Instruction, Instruction] = {}
     for inst in forward:
-        last = max((o for o in read_by(inst) if o in stage), key=stage.__getitem__, default=None)
-        wanted = stage_said(inst, said)
+        last = max((o for o in reads_of(inst) if o in stage), key=stage.__getitem__, default=None)
+        wanted = said_stage_of(inst, said)
         if wanted is None or inst.opcode == "get-tuple-element":
             stage[inst] = readers.get(inst, 0) if last is None else stage[last]
             cause[inst] = inst if last is None else cause[last]
@@ -70,7 +70,7 @@ def placed_as_said(forward: Sequence[Instruction], said: Mapping[str, int]) -> d
     return stage
 
 
-def stage_said(inst: Instruction, said: Mapping[str, int]) -> int | None:
+def said_stage_of(inst: Instruction, said: Mapping[str, int]) -> int | None:
     """Of the innermost function, or node, of which there is something said."""
     return next((said[name] for name in _sources(inst) if name in said), None) if said else None
 
@@ -89,10 +89,10 @@ def _first_readers(forward: Sequence[Instruction], said: Mapping[str, int]) -> d
     """Of what is read, perhaps by way of ops of which nothing is said, the first stage that wants it."""
     found: dict[Instruction, int] = {}
     for inst in reversed(forward):
-        own = stage_said(inst, said)
+        own = said_stage_of(inst, said)
         wanted = found.get(inst) if own is None else own
         if wanted is not None:
-            found.update({operand: min(wanted, found.get(operand, wanted)) for operand in read_by(inst)})
+            found.update({operand: min(wanted, found.get(operand, wanted)) for operand in reads_of(inst)})
     return found
 
 

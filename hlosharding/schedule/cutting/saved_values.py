@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from hlosharding.ir import ELEMENTWISE, Instruction
-from hlosharding.schedule.cutting.microbatched import read_by
+from hlosharding.schedule.cutting.microbatched import reads_of
 
 CHEAP = ELEMENTWISE | set("broadcast concatenate iota pad reshape reverse slice transpose".split())
 """Ops that are computed again rather than kept."""
@@ -18,7 +18,7 @@ LIGHT = CHEAP | set("constant dynamic-slice gather parameter reduce".split())
 _BEGIN, _END = "begin", "end"
 
 
-def saved_values(
+def choose_saved_values(
     own: Collection[Instruction], forward: Collection[Instruction], read: Iterable[Instruction]
 ) -> frozenset[Instruction]:
     """Of what forward passes make, what a stage keeps for its backward pass.
@@ -31,7 +31,7 @@ def saved_values(
     >>> y = main.op("dot", (x, x), dot_dims=DotDims((1,), (0,)))
     >>> z = main.op("negate", (main.op("tanh", (y,)),))
     >>> own = [y, *z.operands, z]
-    >>> [inst.opcode for inst in saved_values(own, own, [y, z])]
+    >>> [inst.opcode for inst in choose_saved_values(own, own, [y, z])]
     ['dot']
     """
     import networkx as nx
@@ -47,7 +47,7 @@ def saved_values(
         if inst not in own or inst.opcode not in CHEAP:
             graph.add_edge(_BEGIN, (inst, "in"))
             continue
-        before = [operand for operand in read_by(inst) if operand in forward]
+        before = [operand for operand in reads_of(inst) if operand in forward]
         graph.add_edges_from(((operand, "out"), (inst, "in")) for operand in before)
         waiting += dict.fromkeys(operand for operand in before if operand not in seen)
         seen.update(before)

@@ -19,7 +19,7 @@ BY_ROWS = ELEMENTWISE | {"broadcast", "concatenate", "copy", "dot", "reduce", "r
 _COMBINES = frozenset({"add", "and", "maximum", "minimum", "multiply", "or"})
 
 
-class Rows(NamedTuple):
+class RowParts(NamedTuple):
     """How a value is had in parts."""
 
     dim: int
@@ -33,7 +33,7 @@ class StackedValues:
     """
 
     def __init__(self, loops: Mapping[Instruction, LayerLoop], trips: Mapping[Instruction, tuple[int, ...]]) -> None:
-        self.rows: dict[Instruction, Rows] = {}
+        self.rows: dict[Instruction, RowParts] = {}
         self.factors: dict[Instruction, tuple[int, tuple[int, ...]]] = {}
         """Of ops that are done part by part, the factor of their signature that the rows are, and its parts."""
         self.trips: dict[Instruction, tuple[int, ...]] = {}
@@ -51,17 +51,17 @@ class StackedValues:
         if loop not in self.trips:
             self.trips[loop] = lengths
             for value, is_from_last in _stacks_of(self._loops[loop]):
-                self._take(value, Rows(0, _in_order(lengths, is_from_last)))
+                self._take(value, RowParts(0, _reverse_if(lengths, is_from_last)))
 
     def _spread(self) -> None:
         while self._changed:
             value = self._changed.popleft()
             for loop, is_from_last in self._stacks[value]:
-                self._cut(loop, _in_order(self.rows[value].lengths, is_from_last))
+                self._cut(loop, _reverse_if(self.rows[value].lengths, is_from_last))
             for op in (value, *value.users):
                 self._look_at(op)
 
-    def _take(self, value: Instruction, rows: Rows) -> None:
+    def _take(self, value: Instruction, rows: RowParts) -> None:
         if value not in self.rows:
             self.rows[value] = rows
             self._changed.append(value)
@@ -80,7 +80,7 @@ class StackedValues:
                 [lengths] = known
                 self.factors[op] = number, lengths
                 for value, dim in places:
-                    self._take(value, Rows(dim, lengths))
+                    self._take(value, RowParts(dim, lengths))
                 return
 
 
@@ -91,7 +91,7 @@ def _stacks_of(found: LayerLoop) -> Iterator[tuple[Instruction, bool]]:
     yield from ((user, found.stacks[n]) for user in found.loop.users if (n := user.tuple_index) in found.stacks)
 
 
-def _in_order(lengths: tuple[int, ...], is_from_last: bool) -> tuple[int, ...]:
+def _reverse_if(lengths: tuple[int, ...], is_from_last: bool) -> tuple[int, ...]:
     """Trips for rows, or rows for trips."""
     return lengths[::-1] if is_from_last else lengths
 

@@ -14,7 +14,7 @@ from hlosharding.cost import Machine, cost
 from hlosharding.frontends import constrain
 from hlosharding.ir import COLLECTIVES, SAME_ELEMENTS, Instruction, Sameness
 from hlosharding.partitioner import PartitionOptions
-from hlosharding.schedule.cutting.kept_splits import Flow, keep_split
+from hlosharding.schedule.cutting.kept_splits import SplitFlow, keep_split
 from hlosharding.schedule.cutting.pieces import Part
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.sharding import HloSharding, MeshInfo
@@ -31,7 +31,7 @@ class PartShardings(NamedTuple):
     """Of some of its instructions, by place."""
     makes: tuple[HloSharding, ...]
     mesh: MeshInfo
-    flows: tuple[Flow, ...]
+    flows: tuple[SplitFlow, ...]
     """Of the whole program, where they enter the part."""
     pieces: tuple[tuple[int, HloSharding], ...] = ()
     """Into which terms that it reads are reduced, by number."""
@@ -50,7 +50,7 @@ class Submesh:
     def num_devices(self) -> int:
         return len(self.devices)
 
-    def partitioned(self, part: Part, shardings: PartShardings) -> Partitioned:
+    def partition_part(self, part: Part, shardings: PartShardings) -> Partitioned:
         """The program of a part whose values lie so."""
         module = part.module.clone()
         module.num_partitions = self.num_devices
@@ -79,7 +79,7 @@ class StagePrograms:
         if key not in self._programs:
             if len(self._programs) >= _MOST_KEPT:
                 self._programs.pop(next(iter(self._programs)))
-            found = _cheapest(part, shardings, terms, submesh)
+            found = _partition_cheapest(part, shardings, terms, submesh)
             self._programs[key] = StageProgram(part.module.name, found.program, sums=part.sums)
         return self._programs[key]
 
@@ -88,9 +88,9 @@ _MOST_KEPT = 256
 """A plan of dozens of stages has some ten different ones; each is about half a megabyte."""
 
 
-def _cheapest(part: Part, shardings: PartShardings, terms: Terms, submesh: Submesh) -> Partitioned:
+def _partition_cheapest(part: Part, shardings: PartShardings, terms: Terms, submesh: Submesh) -> Partitioned:
     """Sums over devices in every microbatch, or once behind the last one: whatever takes this part less time."""
-    made = submesh.partitioned(part, shardings)
+    made = submesh.partition_part(part, shardings)
     if submesh.num_devices == 1:
         return made
     results = made.module.entry.root.operands
@@ -98,7 +98,7 @@ def _cheapest(part: Part, shardings: PartShardings, terms: Terms, submesh: Subme
     if not late:
         return made
     partial = tuple(late.get(number, lies) for number, lies in enumerate(shardings.makes))
-    once = submesh.partitioned(part, shardings._replace(makes=partial))
+    once = submesh.partition_part(part, shardings._replace(makes=partial))
     return min(made, once, key=lambda each: cost(each.module, submesh.machine).time_s)
 
 

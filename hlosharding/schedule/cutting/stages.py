@@ -23,9 +23,9 @@ from hlosharding.schedule.cutting.microbatched import (
     MADE_WHERE_READ,
     Microbatched,
     place_in_source,
-    read_by,
+    reads_of,
 )
-from hlosharding.schedule.cutting.said_stages import placed_as_said, source_of, stage_said
+from hlosharding.schedule.cutting.said_stages import place_as_said, said_stage_of, source_of
 from hlosharding.schedule.cutting.saved_values import CHEAP, LIGHT
 
 Phase = Literal["opening", "forward", "backward", "weights", "after"]
@@ -50,7 +50,7 @@ class Placement:
     """As of `Schedule.stages`."""
 
 
-def placed(
+def place_stages(
     program: Microbatched,
     num_stages: int,
     seconds: Mapping[Instruction, float],
@@ -65,15 +65,15 @@ def placed(
 
     Raises ScheduleError where it has not so many stages, or where the backward pass cannot be split.
     """
-    found = _Placing(program, num_stages, seconds, wanted, said).placement()
-    return _with_passes_of_weights(program, found) if splits_backward else found
+    found = _Placing(program, num_stages, seconds, wanted, said).place()
+    return _split_off_weights(program, found) if splits_backward else found
 
 
 def forward_in_order(program: Microbatched) -> list[Instruction]:
     """Forward ops in the order in which stages take them."""
     placing = _Placing(program, 1, {}, NOWHERE, NOWHERE)
     placing.find_phases()
-    return [inst for inst in placing.of("forward") if inst not in placing.late]
+    return [inst for inst in placing.ops_of("forward") if inst not in placing.late]
 
 
 class _Placing:
@@ -97,19 +97,19 @@ class _Placing:
         self.sources: dict[Instruction, tuple[Instruction, ...]] = {}
         """Of what is made where it is read the parameters, and the early sums, it is made of."""
 
-    def placement(self) -> Placement:
+    def place(self) -> Placement:
         self.find_phases()
         self._place_forward()
         self._check_stages()
         self._join_last_passes()
-        for inst in self.of("backward"):
+        for inst in self.ops_of("backward"):
             if inst not in self.stage:
                 self.stage[inst] = self._backward_stage(inst)
-        for inst in self.of("after"):
+        for inst in self.ops_of("after"):
             self.stage[inst] = self._stage_behind(inst)
-        return Placement(self.phase, self.stage, self._homes(), self._sources() | dict(self.said))
+        return Placement(self.phase, self.stage, self._find_homes(), self._find_sources() | dict(self.said))
 
-    def of(self, phase: Phase) -> Iterator[Instruction]:
+    def ops_of(self, phase: Phase) -> Iterator[Instruction]:
         return (inst for inst in self.entry.instructions if self.phase.get(inst) == phase)
 
     def find_phases(self) -> None:
@@ -122,7 +122,7 @@ class _Placing:
             elif inst in self.program.after:
                 self.phase[inst] = "after"
             elif self._is_made_where_read(inst):
-                found = dict.fromkeys(source for operand in read_by(inst) for source in self.sources.get(operand, ()))
+                found = dict.fromkeys(source for operand in reads_of(inst) for source in self.sources.get(operand, ()))
                 self.sources[inst] = tuple(found)
             else:
                 self.phase[inst] = self._pass(inst)
@@ -134,10 +134,10 @@ class _Placing:
         """Is it the same for all microbatches, or made of a microbatch's inputs by cheap ops alone?"""
         if inst not in self.program.varying or inst in self.program.ahead:
             return True
-        if inst.opcode not in MADE_WHERE_READ and stage_said(inst, self.said) is not None:
+        if inst.opcode not in MADE_WHERE_READ and said_stage_of(inst, self.said) is not None:
             return False
         is_cheap = inst.opcode in CHEAP or (inst.opcode in LIGHT and inst in self.read_back)
-        return is_cheap and inst not in self.given and all(operand in self.sources for operand in read_by(inst))
+        return is_cheap and inst not in self.given and all(operand in self.sources for operand in reads_of(inst))
 
     @cached_property
     def read_back(self) -> frozenset[Instruction]:
@@ -156,7 +156,7 @@ class _Placing:
 
     def _pass(self, inst: Instruction) -> Literal["forward", "backward"]:
         """What reads nothing of the forward pass is no part of the backward one, whatever its name."""
-        before = list(read_by(inst))
+        before = list(reads_of(inst))
         if inst.opcode == "get-tuple-element" and before[0] in self.phase:
             return "backward" if self._is_gradient(before[0]) else "forward"
         if any(map(self._is_gradient, before)):
@@ -167,36 +167,36 @@ class _Placing:
     # Forward
 
     def _place_forward(self) -> None:
-        forward = list(self.of("forward"))
-        found = placed_as_said(forward, self.said) if self.said else self._paced(forward)
+        forward = list(self.ops_of("forward"))
+        found = place_as_said(forward, self.said) if self.said else self._place_by_time(forward)
         for inst in forward:
             self.stage[inst] = found[inst] if inst in found else self._stage_of_last(inst)
             self.read_at[inst].add(self.stage[inst])
             for value in self._values_read(inst):
                 self.read_at[value].add(self.stage[inst])
 
-    def _paced(self, forward: Sequence[Instruction]) -> dict[Instruction, int]:
+    def _place_by_time(self, forward: Sequence[Instruction]) -> dict[Instruction, int]:
         """In program order, stages of equal time; without those that stay where what they read is made."""
         paced = [inst for inst in forward if inst not in self.late]
-        starts = self._starts(paced)
+        starts = self._choose_starts(paced)
         in_order = ((bisect_left(starts, number + 1), inst) for number, inst in enumerate(paced))
         return {inst: stage for stage, inst in in_order if inst.opcode != "get-tuple-element"}
 
     def _values_read(self, inst: Instruction) -> Iterator[Instruction]:
         """Parameters among them in place of what is made of these where it is read."""
-        for operand in read_by(inst):
+        for operand in reads_of(inst):
             yield from self.sources.get(operand, (operand,))
 
     def _check_stages(self) -> None:
         """Raises ScheduleError where a stage has nothing to do."""
-        used = {self.stage[inst] for inst in self.of("forward") if inst.opcode not in MADE_WHERE_READ}
+        used = {self.stage[inst] for inst in self.ops_of("forward") if inst.opcode not in MADE_WHERE_READ}
         if len(used) < self.count and self.said:
             empty = next(stage for stage in range(self.count) if stage not in used)
             names = ", ".join(repr(name) for name, stage in self.said.items() if stage == empty)
             what = f"nothing runs in stage {empty}: {names[:200]} is made where it is read, or beforehand"
             raise ScheduleError(what, remedy="say that it is in the stage of what reads it, and leave none out")
         if len(used) < self.count:
-            longest = max(self.of("forward"), key=self.seconds.__getitem__)
+            longest = max(self.ops_of("forward"), key=self.seconds.__getitem__)
             trips = f", {trip_count(longest).count} trips" if longest.opcode == "while" else ""
             what = f"%{longest.name} ({longest.opcode}{trips}) is in one"
             raise ScheduleError(
@@ -214,9 +214,9 @@ class _Placing:
 
     def _stage_of_last(self, inst: Instruction) -> int:
         """Where the last of what it reads is made."""
-        return max((self.stage[operand] for operand in read_by(inst) if operand in self.stage), default=0)
+        return max((self.stage[operand] for operand in reads_of(inst) if operand in self.stage), default=0)
 
-    def _starts(self, forward: Sequence[Instruction]) -> list[int]:
+    def _choose_starts(self, forward: Sequence[Instruction]) -> list[int]:
         """Where, in the order of forward ops, each stage but the first begins."""
         if len(forward) < self.count:
             raise ScheduleError(
@@ -224,13 +224,17 @@ class _Placing:
             )
         before = list(accumulate((self.seconds[inst] for inst in forward), initial=0.0))
         heavy = list(accumulate((self.seconds[inst] * (inst.opcode not in LIGHT) for inst in forward), initial=0.0))
-        crossing, wanted, inside = _crossing_bytes(forward), list(self._wanted(forward)), self._inside_layers(forward)
+        crossing, wanted, inside = (
+            _crossing_bytes(forward),
+            list(self._wanted_places(forward)),
+            self._inside_layers(forward),
+        )
         starts: list[int] = []
         for number in range(1, self.count):
             first = (starts[-1] if starts else 0) + 1
             last = len(forward) - (self.count - number)
             ideal, slack = before[-1] * number / self.count, before[-1] / self.count * _SLACK
-            places = _where_wanted(wanted, number, range(first, last + 1))
+            places = _places_wanted(wanted, number, range(first, last + 1))
             places = [n for n in places if n not in inside] or places
             near = [n for n in places if abs(before[n] - ideal) <= slack]
             nearest = min(places, key=lambda n: abs(before[n] - ideal))
@@ -257,7 +261,7 @@ class _Placing:
             found.update(range(min(places, default=0) + 1, max(places, default=0) + 1))
         return frozenset(found)
 
-    def _wanted(self, forward: Sequence[Instruction]) -> Iterator[tuple[int, int]]:
+    def _wanted_places(self, forward: Sequence[Instruction]) -> Iterator[tuple[int, int]]:
         """(place among forward ops, stage) of those that read parameters which are wanted somewhere."""
         for place, inst in enumerate(forward if self.wanted else ()):
             for value in self._values_read(inst):
@@ -270,8 +274,8 @@ class _Placing:
         """Gradients come from behind: an op goes down to the stage where the rest of what it reads lies."""
         if inst.opcode == "get-tuple-element":
             return self._stage_of_last(inst)
-        gradients = [self.stage[o] for o in read_by(inst) if self._is_gradient(o)]
-        others = [self.read_at[value] for o in read_by(inst) for value in self._lasting(o)]
+        gradients = [self.stage[o] for o in reads_of(inst) if self._is_gradient(o)]
+        others = [self.read_at[value] for o in reads_of(inst) for value in self._lasting_values(o)]
         if not gradients:
             return max((max(stages) for stages in others if stages), default=self.count - 1)
         found = min(gradients)
@@ -283,7 +287,7 @@ class _Placing:
     def _is_gradient(self, inst: Instruction) -> bool:
         return self.phase.get(inst) == "backward"
 
-    def _lasting(self, operand: Instruction) -> tuple[Instruction, ...]:
+    def _lasting_values(self, operand: Instruction) -> tuple[Instruction, ...]:
         """Forward values and parameters of which an operand is made."""
         return () if self._is_gradient(operand) else self.sources.get(operand, (operand,))
 
@@ -292,23 +296,23 @@ class _Placing:
     def _stage_behind(self, inst: Instruction) -> int:
         """Where the largest parameter lies that it updates, if it reads one; else where the largest value is."""
         updated = [
-            source for operand in read_by(inst) for source in self.sources.get(operand, ()) if self.read_at[source]
+            source for operand in reads_of(inst) for source in self.sources.get(operand, ()) if self.read_at[source]
         ]
         if updated:
             return min(self.read_at[max(updated, key=lambda parameter: parameter.shape.byte_size)])
-        known = [operand for operand in read_by(inst) if operand in self.stage]
+        known = [operand for operand in reads_of(inst) if operand in self.stage]
         return self.stage[max(known, key=lambda operand: operand.shape.byte_size)]
 
-    def _homes(self) -> dict[Instruction, int]:
+    def _find_homes(self) -> dict[Instruction, int]:
         readers: defaultdict[Instruction, list[int]] = defaultdict(list)
         for inst, stage in self.stage.items():
-            for operand in read_by(inst):
+            for operand in reads_of(inst):
                 for source in self.sources.get(operand, ()):
                     readers[source].append(stage)
         lying = (*self.entry.parameters, *self.program.opening)
         return {p: min(self.read_at.get(p) or readers.get(p) or [0]) for p in lying}
 
-    def _sources(self) -> dict[str, int]:
+    def _find_sources(self) -> dict[str, int]:
         """What is made where it is read counts to its first reader."""
         at, found = dict(self.stage), dict[str, int]()
         for inst in reversed(self.entry.instructions):
@@ -320,7 +324,7 @@ class _Placing:
         return dict(reversed(found.items()))
 
 
-def _with_passes_of_weights(program: Microbatched, found: Placement) -> Placement:
+def _split_off_weights(program: Microbatched, found: Placement) -> Placement:
     """What no other stage waits for leaves the backward passes.  Raises ScheduleError where there are none."""
     phase, waited = dict(found.phase), set[Instruction]()
     for inst in reversed(program.module.entry.instructions):
@@ -361,7 +365,7 @@ def seconds_of(module: Module, machine: Machine) -> Mapping[Instruction, float]:
     return own
 
 
-def _where_wanted(wanted: Sequence[tuple[int, int]], number: int, places: range) -> range:
+def _places_wanted(wanted: Sequence[tuple[int, int]], number: int, places: range) -> range:
     """Of the places where a stage may begin those that leave parameters where they are wanted, if there are any."""
     begins = max((place + 1 for place, stage in wanted if stage < number), default=places.start)
     ends = min((place for place, stage in wanted if stage >= number), default=places.stop)

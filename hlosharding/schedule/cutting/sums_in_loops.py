@@ -37,34 +37,34 @@ class Leaf(Enum):
     TERM = auto()
 
 
-Kind: TypeAlias = "Leaf | tuple[Kind, ...]"
+SumKind: TypeAlias = "Leaf | tuple[SumKind, ...]"
 
 
-def sums_behind_loops(module: Module, varying: Collection[int], names: NameUniquer) -> list[Instruction]:
+def move_sums_behind_loops(module: Module, varying: Collection[int], names: NameUniquer) -> list[Instruction]:
     """Copies, in the entry, of terms that ops with computations give back: the terms' sums are what is to be read.
 
     `varying`: numbers of the parameters that differ from microbatch to microbatch; `names`: of all instructions.  The
     sums in computations become terms; those of the entry stay.  Raises ScheduleError where a sum is needed before the
     loop ends.
     """
-    walk, kinds, found = _Walk(), dict[Instruction, Kind](), list[Instruction]()
+    walk, kinds, found = _TermWalk(), dict[Instruction, SumKind](), list[Instruction]()
     for inst in list(module.entry.instructions):
         operands = [kinds[operand] for operand in inst.operands]
         if inst.opcode == "parameter":
-            kinds[inst] = _all(inst.shape, Leaf.VARYING if inst.parameter_number in varying else Leaf.SAME)
+            kinds[inst] = _fill_kind(inst.shape, Leaf.VARYING if inst.parameter_number in varying else Leaf.SAME)
         elif inst.opcode == "all-reduce":
             kinds[inst] = Leaf.SAME
         else:
             if inst.opcode == "while":
-                operands = [_with_terms_handed_on(inst, operands[0], found, walk)]
-            kinds[inst] = walk.kind(inst, operands)
+                operands = [_hand_terms_on(inst, operands[0], found, walk)]
+            kinds[inst] = walk.kind_of(inst, operands)
         if kinds[inst] == Leaf.TERM:
-            found.append(sum_behind(inst, names, like=inst))
+            found.append(insert_sum_behind(inst, names, like=inst))
             kinds[found[-1]] = Leaf.SAME
     return found
 
 
-def _with_terms_handed_on(loop: Instruction, given: Kind, sums: list[Instruction], walk: _Walk) -> Kind:
+def _hand_terms_on(loop: Instruction, given: SumKind, sums: list[Instruction], walk: _TermWalk) -> SumKind:
     """What a loop is given, terms in place of their sums where it may go on with them, as the next part of a loop over
     layers does with the gradient of what all layers share."""
     carry = loop.operands[0]
@@ -73,7 +73,7 @@ def _with_terms_handed_on(loop: Instruction, given: Kind, sums: list[Instruction
         if operand in sums:
             handed_on = (*given[:place], Leaf.TERM, *given[place + 1 :])
             try:
-                walk.kind(loop, [handed_on])
+                walk.kind_of(loop, [handed_on])
             except ScheduleError:
                 continue
             given = handed_on
@@ -84,7 +84,7 @@ def _with_terms_handed_on(loop: Instruction, given: Kind, sums: list[Instruction
     return given
 
 
-def sum_behind(term: Instruction, names: NameUniquer, *, like: Instruction) -> Instruction:
+def insert_sum_behind(term: Instruction, names: NameUniquer, *, like: Instruction) -> Instruction:
     """The copy that stands for the sum of a term, which is read in its place.  `like` gives its metadata."""
     place = term.computation.instructions.index(term) + 1
     name = names.fresh(f"{term.name}_sum")
@@ -94,13 +94,13 @@ def sum_behind(term: Instruction, names: NameUniquer, *, like: Instruction) -> I
     return made
 
 
-class _Walk:
+class _TermWalk:
     """What becomes of terms: from ops to the ops that read them, through computations, around loops."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Computation, tuple[Kind, ...]], Kind] = {}
+        self._known: dict[tuple[Computation, tuple[SumKind, ...]], SumKind] = {}
 
-    def kind(self, inst: Instruction, operands: Sequence[Kind]) -> Kind:
+    def kind_of(self, inst: Instruction, operands: Sequence[SumKind]) -> SumKind:
         """Of an op's result."""
         match inst.opcode:
             case "all-reduce":
@@ -121,41 +121,41 @@ class _Walk:
             case "conditional":
                 return self._behind_branches(inst, operands)
             case _:
-                return _of_plain_op(inst, operands)
+                return _kind_of_plain_op(inst, operands)
 
-    def _result(self, computation: Computation, arguments: Sequence[Kind]) -> Kind:
+    def _result(self, computation: Computation, arguments: Sequence[SumKind]) -> SumKind:
         key = computation, tuple(arguments)
         if key not in self._known:
-            kinds: dict[Instruction, Kind] = {}
+            kinds: dict[Instruction, SumKind] = {}
             for inst in computation.instructions:
                 operands = [kinds[operand] for operand in inst.operands]
                 is_argument = inst.opcode == "parameter"
-                kinds[inst] = arguments[inst.parameter_number] if is_argument else self.kind(inst, operands)
+                kinds[inst] = arguments[inst.parameter_number] if is_argument else self.kind_of(inst, operands)
             self._known[key] = kinds[computation.root]
         return self._known[key]
 
-    def _behind_loop(self, loop: Instruction, first: Kind) -> Kind:
+    def _behind_loop(self, loop: Instruction, first: SumKind) -> SumKind:
         body, condition = while_parts(loop)
         carry, before = first, None
         while carry != before:
-            before, carry = carry, _joined(loop, carry, self._result(body, [carry]))
-        return carry if self._result(condition, [carry]) != Leaf.VARYING else _now_varying(loop, carry)
+            before, carry = carry, _merge_kinds(loop, carry, self._result(body, [carry]))
+        return carry if self._result(condition, [carry]) != Leaf.VARYING else _make_varying(loop, carry)
 
-    def _behind_branches(self, inst: Instruction, operands: Sequence[Kind]) -> Kind:
+    def _behind_branches(self, inst: Instruction, operands: Sequence[SumKind]) -> SumKind:
         ways = [self._result(way.computation, [given]) for way, given in zip(branches(inst), operands[1:], strict=True)]
-        found = reduce(lambda left, right: _joined(inst, left, right), ways)
-        return found if operands[0] != Leaf.VARYING else _now_varying(inst, found)
+        found = reduce(lambda left, right: _merge_kinds(inst, left, right), ways)
+        return found if operands[0] != Leaf.VARYING else _make_varying(inst, found)
 
 
-def _of_plain_op(inst: Instruction, operands: Sequence[Kind]) -> Kind:
+def _kind_of_plain_op(inst: Instruction, operands: Sequence[SumKind]) -> SumKind:
     if any(map(_has_term, operands)):
         return Leaf.TERM if _is_linear(inst, operands) else _refuse(inst)
     if inst.shape.is_array and is_neutral(inst, "add"):
         return Leaf.ZERO
-    return _all(inst.shape, Leaf.VARYING if any(map(_varies, operands)) else Leaf.SAME)
+    return _fill_kind(inst.shape, Leaf.VARYING if any(map(_varies, operands)) else Leaf.SAME)
 
 
-def _is_linear(inst: Instruction, operands: Sequence[Kind]) -> bool:
+def _is_linear(inst: Instruction, operands: Sequence[SumKind]) -> bool:
     """In the terms among its operands together, all else being the same for each microbatch."""
     for together in linear_operands(inst):
         wanted = [
@@ -166,10 +166,10 @@ def _is_linear(inst: Instruction, operands: Sequence[Kind]) -> bool:
     return False
 
 
-def _joined(inst: Instruction, left: Kind, right: Kind) -> Kind:
+def _merge_kinds(inst: Instruction, left: SumKind, right: SumKind) -> SumKind:
     """What is one or the other."""
     if isinstance(left, tuple) and isinstance(right, tuple):
-        return tuple(_joined(inst, a, b) for a, b in zip(left, right, strict=True))
+        return tuple(_merge_kinds(inst, a, b) for a, b in zip(left, right, strict=True))
     if left == right or right == Leaf.ZERO:
         return left
     if left == Leaf.ZERO:
@@ -177,22 +177,22 @@ def _joined(inst: Instruction, left: Kind, right: Kind) -> Kind:
     return Leaf.VARYING if {left, right} == {Leaf.SAME, Leaf.VARYING} else _refuse(inst)
 
 
-def _now_varying(inst: Instruction, kind: Kind) -> Kind:
+def _make_varying(inst: Instruction, kind: SumKind) -> SumKind:
     """Of what each microbatch does another number of times, or in another way."""
     if isinstance(kind, tuple):
-        return tuple(_now_varying(inst, element) for element in kind)
+        return tuple(_make_varying(inst, element) for element in kind)
     return Leaf.VARYING if kind != Leaf.TERM else _refuse(inst)
 
 
-def _all(shape: Shape, leaf: Leaf) -> Kind:
-    return tuple(_all(element, leaf) for element in shape.tuple_shapes) if shape.is_tuple else leaf
+def _fill_kind(shape: Shape, leaf: Leaf) -> SumKind:
+    return tuple(_fill_kind(element, leaf) for element in shape.tuple_shapes) if shape.is_tuple else leaf
 
 
-def _has_term(kind: Kind) -> bool:
+def _has_term(kind: SumKind) -> bool:
     return any(map(_has_term, kind)) if isinstance(kind, tuple) else kind == Leaf.TERM
 
 
-def _varies(kind: Kind) -> bool:
+def _varies(kind: SumKind) -> bool:
     return any(map(_varies, kind)) if isinstance(kind, tuple) else kind == Leaf.VARYING
 
 

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from hlosharding.ir import Instruction, Module
 from hlosharding.propagation import propagate
 from hlosharding.schedule.cutting.batch_flow import Dims
-from hlosharding.schedule.cutting.kept_splits import Flow, StageAxes, as_read, flows_of, keep_split, walk_flows
+from hlosharding.schedule.cutting.kept_splits import (
+    SplitFlow,
+    StageAxes,
+    flows_of,
+    keep_split,
+    sharding_as_read,
+    walk_flows,
+)
 from hlosharding.schedule.cutting.microbatched import Microbatched, is_layout_call
 from hlosharding.sharding import HloSharding
 
@@ -25,7 +32,7 @@ class ValueShardings:
 
     said: Annotations
     axes: StageAxes
-    flows: list[tuple[Flow, Mapping[Instruction, Dims]]]
+    flows: list[tuple[SplitFlow, Mapping[Instruction, Dims]]]
     """Where each of them lies in the program."""
     spread: Mapping[str, HloSharding | None]
     """What is said, propagated."""
@@ -36,16 +43,16 @@ class ValueShardings:
     ) -> ValueShardings:
         """On so many devices.  `annotated`: the program before it was cut, with what the user says of it; `origin`: of
         parts, by name, that of which they are parts."""
-        said = _annotations(program.module, annotated, origin) if number > 1 else {}
-        parameters = [as_read(p, lambda value: said.get(value.name)) for p in program.module.entry.parameters]
+        said = _find_annotations(program.module, annotated, origin) if number > 1 else {}
+        parameters = [sharding_as_read(p, lambda value: said.get(value.name)) for p in program.module.entry.parameters]
         axes = axes or StageAxes.of_tiles(parameters[number] for number in program.batch)
         flows = flows_of(program.batch, parameters, axes)
         walked = list(zip(flows, walk_flows(program.module, flows), strict=True))
-        return cls(said, axes, walked, _propagated(program, said, axes, flows, number))
+        return cls(said, axes, walked, _propagate_said(program, said, axes, flows, number))
 
 
-def _propagated(
-    program: Microbatched, said: Annotations, axes: StageAxes, flows: Sequence[Flow], number: int
+def _propagate_said(
+    program: Microbatched, said: Annotations, axes: StageAxes, flows: Sequence[SplitFlow], number: int
 ) -> Mapping[str, HloSharding | None]:
     """The sharding of each value by name: what is said, spread, and what flows split wherever it does."""
     if number == 1:
@@ -61,18 +68,18 @@ def _propagated(
     return shardings | {kept[name]: sharding for name, sharding in shardings.items() if name in kept}
 
 
-def _annotations(program: Module, annotated: Module, origin: Mapping[str, str]) -> Annotations:
+def _find_annotations(program: Module, annotated: Module, origin: Mapping[str, str]) -> Annotations:
     """The shardings that the user gave to inputs and to what keeps its name, by name.
 
     `origin`: of parts, by name, that of which they are parts.
     """
-    given, inside = _given(annotated)
+    given, inside = _find_given(annotated)
     entry = ((inst.name, given.get(origin.get(inst.name, inst.name))) for inst in program.entry.instructions)
     copies = ((inst.name, inside.get(origin.get(inst.name, inst.name))) for inst in program.of_opcodes("copy"))
     return {name: sharding for name, sharding in (*entry, *copies) if sharding is not None}
 
 
-def _given(annotated: Module) -> tuple[Annotations, Annotations]:
+def _find_given(annotated: Module) -> tuple[Annotations, Annotations]:
     """By name, of the entry and of what loops constrain; what a call lays out lies so itself, if nothing else is said
     of it."""
     named = ((inst, annotated.sharding(inst)) for inst in annotated.instructions)

@@ -11,19 +11,19 @@ from typing import Any
 
 from hlosharding import xla_bridge
 from hlosharding.executor import ShardedArray, restack_tiles, tiles_by_device
-from hlosharding.schedule.local_ops import cut, joined_tiles
+from hlosharding.schedule.local_ops import cut_array, join_pieces
 from hlosharding.schedule.value_type import ValueType
 
 Call = Callable[..., Sequence[Any]]
 """Arrays in and out.  In a process without a device of an operand that operand is None, and so are results."""
 
 
-def split(array: Any, kind: ValueType, dim: int, parts: int) -> list[Any]:
+def split_array(array: Any, kind: ValueType, dim: int, parts: int) -> list[Any]:
     """Pieces of an array of this type.
 
     >>> import jax.numpy as jnp
     >>> from hlosharding.schedule.value_type import parse_type
-    >>> [piece.tolist() for piece in split(jnp.arange(4), parse_type("s32[4] on {0}"), dim=0, parts=2)]
+    >>> [piece.tolist() for piece in split_array(jnp.arange(4), parse_type("s32[4] on {0}"), dim=0, parts=2)]
     [[0, 1], [2, 3]]
     """
     if not isinstance(array, ShardedArray):
@@ -33,9 +33,9 @@ def split(array: Any, kind: ValueType, dim: int, parts: int) -> list[Any]:
     return [ShardedArray(piece, array.sharding, dims) for piece in pieces]
 
 
-def concat(arrays: Sequence[Any], kind: ValueType, dim: int, devices: Sequence[Any]) -> Any:
+def concat_arrays(arrays: Sequence[Any], kind: ValueType, dim: int, devices: Sequence[Any]) -> Any:
     """The array of these pieces; `kind` is the first one's type, `devices` those that it lies on."""
-    arrays = _alike(arrays, kind, devices)
+    arrays = _stack_alike(arrays, kind, devices)
     first = arrays[0]
     if not isinstance(first, ShardedArray):
         return _jitted_join(dim, kind.ways(dim), first.sharding)(*arrays)
@@ -44,9 +44,9 @@ def concat(arrays: Sequence[Any], kind: ValueType, dim: int, devices: Sequence[A
     return ShardedArray(tiles, first.sharding, dims)
 
 
-def add(arrays: Sequence[Any], kind: ValueType, devices: Sequence[Any]) -> Any:
+def add_arrays(arrays: Sequence[Any], kind: ValueType, devices: Sequence[Any]) -> Any:
     """The sum of arrays of this type."""
-    arrays = _alike(arrays, kind, devices)
+    arrays = _stack_alike(arrays, kind, devices)
     first = arrays[0]
     if not isinstance(first, ShardedArray):
         return _jitted_sum(first.sharding)(*arrays)
@@ -54,7 +54,7 @@ def add(arrays: Sequence[Any], kind: ValueType, devices: Sequence[Any]) -> Any:
     return ShardedArray(_jitted_sum(tiles[0].sharding)(*tiles), first.sharding, first.shape)
 
 
-def _alike(arrays: Sequence[Any], kind: ValueType, devices: Sequence[Any]) -> Sequence[Any]:
+def _stack_alike(arrays: Sequence[Any], kind: ValueType, devices: Sequence[Any]) -> Sequence[Any]:
     """All as stacked tiles where one is: a program whose axes cannot say a sharding gives it so."""
     if len({isinstance(array, ShardedArray) for array in arrays}) == 1:
         return arrays
@@ -73,12 +73,12 @@ def _ways_stacked(array: ShardedArray, dim: int) -> int:
 
 @cache
 def _jitted_cut(dim: int, parts: int, ways: int, sharding: Any) -> Callable[..., list[Any]]:
-    return xla_bridge.jit(lambda array: cut(array, dim, parts, ways), out_shardings=[sharding] * parts)
+    return xla_bridge.jit(lambda array: cut_array(array, dim, parts, ways), out_shardings=[sharding] * parts)
 
 
 @cache
 def _jitted_join(dim: int, ways: int, sharding: Any) -> Callable[..., Any]:
-    return xla_bridge.jit(lambda *arrays: joined_tiles(arrays, dim, ways), out_shardings=sharding)
+    return xla_bridge.jit(lambda *arrays: join_pieces(arrays, dim, ways), out_shardings=sharding)
 
 
 @cache

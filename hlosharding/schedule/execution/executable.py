@@ -15,12 +15,12 @@ import numpy as np
 
 from hlosharding.errors import ExecutionError, ScheduleError
 from hlosharding.executor import Executable, array_of_tiles, find_devices, lay_out_checked
-from hlosharding.schedule.execution.array_ops import Call, add, concat, split
-from hlosharding.schedule.execution.given_arrays import GivenArrays, whole_on_host
-from hlosharding.schedule.execution.moves import Moves, MovesInOneProcess, Types
+from hlosharding.schedule.execution.array_ops import Call, add_arrays, concat_arrays, split_array
+from hlosharding.schedule.execution.given_arrays import GivenArrays, fetch_whole
+from hlosharding.schedule.execution.moves import ArrayMoves, MovesInOneProcess, Types
 from hlosharding.schedule.execution.moves_between_processes import MovesBetweenProcesses
 from hlosharding.schedule.execution.stacked_arrays import StackedArrays
-from hlosharding.schedule.flat_run import FlatRun, dropped_after
+from hlosharding.schedule.flat_run import FlatRun, find_dropped
 from hlosharding.schedule.interface import Interface, whole_arrays
 from hlosharding.schedule.interpreter import Names, interpret
 from hlosharding.schedule.local_ops import Add, Concat, Split
@@ -28,7 +28,7 @@ from hlosharding.schedule.op import Op, UserOp
 from hlosharding.schedule.sources import Source
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.schedule.steps import Functions, function_named
-from hlosharding.schedule.transfers import Collective, Send
+from hlosharding.schedule.transfers import Send, SubmeshCollective
 from hlosharding.schedule.value_type import ValueType
 
 
@@ -87,12 +87,12 @@ class ScheduleExecutable:
         first = [names[interface.arguments.index(n)] for n in range(len(self.arguments))]
         self._given = GivenArrays(first, self.arguments, self.devices)
         self._programs: dict[tuple[Op, tuple[int, ...]], Executable] = {}
-        self._tasks = list(self._ready(run))
+        self._tasks = list(self._make_tasks(run))
 
-    def _ready(self, run: FlatRun) -> Iterator[_Task]:
+    def _make_tasks(self, run: FlatRun) -> Iterator[_Task]:
         """The steps of this process."""
         ops = [(event, event.step.op) for event in run.events if event.step is not None]
-        dropped = dropped_after([(event.operands, event.results) for event, _ in ops], run.results)
+        dropped = find_dropped([(event.operands, event.results) for event, _ in ops], run.results)
         for (event, op), dies in zip(ops, dropped, strict=True):
             taken, made = ([run.types[n] for n in side] for side in (event.operands, event.results))
             if any(self._is_here(kind) for kind in (*taken, *made)):
@@ -105,22 +105,22 @@ class ScheduleExecutable:
     def __call__(self, *arrays: Any) -> list[Any]:
         if len(arrays) != len(self.arguments):
             raise ScheduleError(f"{len(arrays)} arrays for the {len(self.arguments)} parameters of @main")
-        with _own_settings():
+        with _use_own_settings():
             return self._run(arrays)
 
     def _run(self, arrays: Sequence[Any]) -> list[Any]:
-        env = {self._parameters[n]: array for n, array in self._stacks.apart(self._given.laid_out(arrays)).items()}
+        env = {self._parameters[n]: array for n, array in self._stacks.cut(self._given.lay_out_all(arrays)).items()}
         for task in self._tasks:
             made = task.run(*[env.get(n) for n in task.operands])
             env.update(zip(task.results, made, strict=True))
             for number in task.dies:
                 env.pop(number, None)
-        made = [env[n] if self._is_here(kind) else self._elsewhere(kind) for n, kind in self._results]
-        return self._stacks.together(made)
+        made = [env[n] if self._is_here(kind) else self._empty_array(kind) for n, kind in self._results]
+        return self._stacks.join(made)
 
-    def _elsewhere(self, kind: ValueType) -> Any:
+    def _empty_array(self, kind: ValueType) -> Any:
         """A value of which nothing is here."""
-        return array_of_tiles({}, kind.shape, kind.sharding, self._moves.on(kind))
+        return array_of_tiles({}, kind.shape, kind.sharding, self._moves.devices_of(kind))
 
     def _call(self, op: Op, taken: Types, made: Types) -> Call:
         """A step as a function of arrays."""
@@ -128,19 +128,19 @@ class ScheduleExecutable:
             case StageProgram():
                 return self._program(op, taken[0].devices if taken else made[0].devices)
             case Split():
-                return partial(split, kind=taken[0], dim=op.dim, parts=op.parts)
+                return partial(split_array, kind=taken[0], dim=op.dim, parts=op.parts)
             case Concat():
-                on = self._moves.on(taken[0])
-                return lambda *arrays: [concat(arrays, taken[0], op.dim, on)]
+                on = self._moves.devices_of(taken[0])
+                return lambda *arrays: [concat_arrays(arrays, taken[0], op.dim, on)]
             case Add():
-                on = self._moves.on(taken[0])
-                return lambda *arrays: [add(arrays, taken[0], on)]
+                on = self._moves.devices_of(taken[0])
+                return lambda *arrays: [add_arrays(arrays, taken[0], on)]
             case Send():
-                return self._moves.send(taken[0], made[0])
-            case Collective():
-                return self._moves.exchange(op, taken, made)
+                return self._moves.make_send(taken[0], made[0])
+            case SubmeshCollective():
+                return self._moves.make_exchange(op, taken, made)
             case UserOp() | Source():
-                return partial(self._meant, op, taken, made)
+                return partial(self._run_in_numpy, op, taken, made)
             case _:
                 raise ExecutionError(f"nothing says how {op.name} runs on devices", remedy="make it a StageProgram")
 
@@ -151,15 +151,15 @@ class ScheduleExecutable:
             self._programs[key] = op.program.compile(on, donate=op.donated)
         return self._programs[key]
 
-    def _meant(self, op: UserOp | Source, taken: Types, made: Types, *arrays: Any) -> Sequence[Any]:
+    def _run_in_numpy(self, op: UserOp | Source, taken: Types, made: Types, *arrays: Any) -> Sequence[Any]:
         """What an op means in numpy: each process that has some of its devices works it out."""
-        found = op.meaning([whole_on_host(array) for array in arrays], taken)
+        found = op.meaning([fetch_whole(array) for array in arrays], taken)
         pairs = [(np.asarray(array, kind.shape.dtype), kind) for array, kind in zip(found, made, strict=True)]
-        return [lay_out_checked(array, kind.sharding, self._moves.on(kind)) for array, kind in pairs]
+        return [lay_out_checked(array, kind.sharding, self._moves.devices_of(kind)) for array, kind in pairs]
 
 
 @contextmanager
-def _own_settings() -> Iterator[None]:
+def _use_own_settings() -> Iterator[None]:
     """No mesh of the user's, whose devices need not be those of a step, and no rules of his for broadcasting."""
     import jax
 
@@ -167,6 +167,6 @@ def _own_settings() -> Iterator[None]:
         yield
 
 
-def _moves(devices: Sequence[Any]) -> Moves:
+def _moves(devices: Sequence[Any]) -> ArrayMoves:
     is_shared = len({device.process_index for device in devices}) > 1
     return MovesBetweenProcesses(devices) if is_shared else MovesInOneProcess(devices)

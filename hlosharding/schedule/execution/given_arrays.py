@@ -31,18 +31,18 @@ class GivenArrays:
         self._is_shared = is_shared(devices)
         self._mine = jax.process_index()
 
-    def laid_out(self, arrays: Sequence[Any]) -> dict[int, Any]:
+    def lay_out_all(self, arrays: Sequence[Any]) -> dict[int, Any]:
         """By number the parameters of which this process has some tiles.  Raises ExecutionError."""
-        typed = [self._checked(number, array) for number, array in enumerate(arrays)]
+        typed = [self._check_array(number, array) for number, array in enumerate(arrays)]
         if self._is_shared:
             self._check_same(typed)
         return {
-            number: self._laid_out(array, number)
+            number: self._lay_out(array, number)
             for number, array in enumerate(typed)
             if self._mine in _owners(self._devices[number])
         }
 
-    def _checked(self, number: int, array: Any) -> Any:
+    def _check_array(self, number: int, array: Any) -> Any:
         """An array, of a number one; it has the right shape, and a way to where it must lie."""
         kind = self._parameters[number]
         if tuple(np.shape(array)) != kind.shape.dims:
@@ -74,7 +74,7 @@ class GivenArrays:
         if own:
             check_same(own)
 
-    def _laid_out(self, array: Any, number: int) -> Any:
+    def _lay_out(self, array: Any, number: int) -> Any:
         kind = self._parameters[number]
         if self._lies_in_other_processes(array, number):
             array = np.asarray(array)
@@ -95,20 +95,20 @@ def _owners(devices: Iterable[Any]) -> set[int]:
     return {device.process_index for device in devices}
 
 
-def whole_on_host(array: Any) -> np.ndarray:
+def fetch_whole(array: Any) -> np.ndarray:
     """All of an array, where all processes that have some of it ask for it.
 
     >>> import jax.numpy as jnp
-    >>> whole_on_host(jnp.ones(2))
+    >>> fetch_whole(jnp.ones(2))
     array([1., 1.], dtype=float32)
     """
     if isinstance(array, ShardedArray):
         return np.asarray(array if array.tiles.is_fully_addressable else array.as_jax())
-    return np.asarray(array if array.is_fully_addressable else _copying(array.sharding.mesh)(array))
+    return np.asarray(array if array.is_fully_addressable else _jitted_copy(array.sharding.mesh)(array))
 
 
 @cache
-def _copying(mesh: Any) -> Any:
+def _jitted_copy(mesh: Any) -> Any:
     """Jitted: an array whole on each device of the mesh."""
     import jax
 

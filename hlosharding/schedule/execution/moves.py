@@ -14,77 +14,79 @@ from typing import Any
 import numpy as np
 
 from hlosharding.executor import ShardedArray, lay_out_checked
-from hlosharding.schedule.execution.array_ops import Call, add, concat, split
-from hlosharding.schedule.transfers import AllGather, Collective, ReduceScatter
+from hlosharding.schedule.execution.array_ops import Call, add_arrays, concat_arrays, split_array
+from hlosharding.schedule.transfers import SubmeshAllGather, SubmeshCollective, SubmeshReduceScatter
 from hlosharding.schedule.value_type import ValueType
 
 Types = Sequence[ValueType]
 
 
-class Moves(ABC):
+class ArrayMoves(ABC):
     """How values get to other devices; of each move a function of arrays, made once and called as often as it runs."""
 
     def __init__(self, devices: Sequence[Any]) -> None:
         self.devices = devices
         """Device n of the schedule is the n-th."""
 
-    def on(self, kind: ValueType) -> list[Any]:
+    def devices_of(self, kind: ValueType) -> list[Any]:
         """The devices of a value, in the order of its tiles."""
         return [self.devices[device] for device in kind.devices]
 
     @abstractmethod
-    def send(self, departed: ValueType, arrived: ValueType) -> Call:
+    def make_send(self, departed: ValueType, arrived: ValueType) -> Call:
         """One value to other devices, where it may lie in another way."""
 
     @abstractmethod
-    def exchange(self, op: Collective, operands: Types, results: Types) -> Call:
+    def make_exchange(self, op: SubmeshCollective, operands: Types, results: Types) -> Call:
         """A collective between submeshes."""
 
 
-class MovesInOneProcess(Moves):
+class MovesInOneProcess(ArrayMoves):
     """By `jax.device_put`, which goes on while the host does."""
 
-    def send(self, departed: ValueType, arrived: ValueType) -> Call:
-        return partial(self._sent, departed, arrived)
+    def make_send(self, departed: ValueType, arrived: ValueType) -> Call:
+        return partial(self._send, departed, arrived)
 
-    def _sent(self, departed: ValueType, arrived: ValueType, array: Any) -> Sequence[Any]:
-        return [self._moved(array, departed, arrived)]
+    def _send(self, departed: ValueType, arrived: ValueType, array: Any) -> Sequence[Any]:
+        return [self._move(array, departed, arrived)]
 
-    def _moved(self, array: Any, departed: ValueType, arrived: ValueType) -> Any:
+    def _move(self, array: Any, departed: ValueType, arrived: ValueType) -> Any:
         """Tile by tile, where it lies there as it lay here."""
         if departed.devices == arrived.devices:
             return array
         if departed.sharding != arrived.sharding or len(departed.devices) != len(arrived.devices):
-            return lay_out_checked(array, arrived.sharding, self.on(arrived))
-        there = dict(zip(self.on(departed), self.on(arrived), strict=True))
+            return lay_out_checked(array, arrived.sharding, self.devices_of(arrived))
+        there = dict(zip(self.devices_of(departed), self.devices_of(arrived), strict=True))
         if isinstance(array, ShardedArray):
-            return ShardedArray(_on_other_devices(array.tiles, there), array.sharding, array.shape)
-        return _on_other_devices(array, there)
+            return ShardedArray(_put_on_others(array.tiles, there), array.sharding, array.shape)
+        return _put_on_others(array, there)
 
-    def exchange(self, op: Collective, operands: Types, results: Types) -> Call:
-        return partial(self._exchanged, op, operands, results)
+    def make_exchange(self, op: SubmeshCollective, operands: Types, results: Types) -> Call:
+        return partial(self._exchange, op, operands, results)
 
-    def _exchanged(self, op: Collective, operands: Types, results: Types, *arrays: Any) -> Sequence[Any]:
+    def _exchange(self, op: SubmeshCollective, operands: Types, results: Types, *arrays: Any) -> Sequence[Any]:
         """All operands meet on the first result's submesh, and results go where they belong."""
         root = results[0].devices
         here = [
-            self._moved(array, kind, replace(kind, devices=root)) for array, kind in zip(arrays, operands, strict=True)
+            self._move(array, kind, replace(kind, devices=root)) for array, kind in zip(arrays, operands, strict=True)
         ]
-        made = self._joined(op, here, operands[0], self.on(results[0]))
-        pieces = split(made, operands[0], op.dim, len(results)) if isinstance(op, ReduceScatter) else [made]
+        made = self._combine(op, here, operands[0], self.devices_of(results[0]))
+        pieces = (
+            split_array(made, operands[0], op.dim, len(results)) if isinstance(op, SubmeshReduceScatter) else [made]
+        )
         given = pieces if len(pieces) == len(results) else pieces * len(results)
         return [
-            self._moved(array, replace(kind, devices=root), kind) for array, kind in zip(given, results, strict=True)
+            self._move(array, replace(kind, devices=root), kind) for array, kind in zip(given, results, strict=True)
         ]
 
     @staticmethod
-    def _joined(op: Collective, arrays: Sequence[Any], kind: ValueType, devices: Sequence[Any]) -> Any:
-        if isinstance(op, AllGather):
-            return concat(arrays, kind, op.dim, devices)
-        return add(arrays, kind, devices) if len(arrays) > 1 else arrays[0]
+    def _combine(op: SubmeshCollective, arrays: Sequence[Any], kind: ValueType, devices: Sequence[Any]) -> Any:
+        if isinstance(op, SubmeshAllGather):
+            return concat_arrays(arrays, kind, op.dim, devices)
+        return add_arrays(arrays, kind, devices) if len(arrays) > 1 else arrays[0]
 
 
-def _on_other_devices(array: Any, there: Mapping[Any, Any]) -> Any:
+def _put_on_others(array: Any, there: Mapping[Any, Any]) -> Any:
     import jax
 
     mesh = array.sharding.mesh

@@ -13,14 +13,18 @@ from typing import Any
 
 from hlosharding.executor import array_of_tiles, lay_out_checked, restack_tiles, tiles_by_device
 from hlosharding.schedule.execution.array_ops import Call
-from hlosharding.schedule.execution.moves import Moves, MovesInOneProcess, Types
-from hlosharding.schedule.execution.union_programs import UnionProgram, collective_program, sending_program
+from hlosharding.schedule.execution.moves import ArrayMoves, MovesInOneProcess, Types
+from hlosharding.schedule.execution.union_programs import (
+    UnionProgram,
+    compile_collective,
+    compile_sends,
+)
 from hlosharding.schedule.tile_parts import tile_parts
-from hlosharding.schedule.transfers import Collective
+from hlosharding.schedule.transfers import SubmeshCollective
 from hlosharding.schedule.value_type import ValueType, devices_of_all
 
 
-class MovesBetweenProcesses(Moves):
+class MovesBetweenProcesses(ArrayMoves):
     """By programs on all devices that take part; within one process as there.
 
     A send between submeshes of one size moves whole tiles: where the two lie in other ways, the value is brought into
@@ -32,50 +36,54 @@ class MovesBetweenProcesses(Moves):
         self._inside = MovesInOneProcess(devices)
         self._programs: dict[Hashable, UnionProgram] = {}
 
-    def send(self, departed: ValueType, arrived: ValueType) -> Call:
+    def make_send(self, departed: ValueType, arrived: ValueType) -> Call:
         if self._is_of_one_process([departed, arrived]):
-            return self._inside.send(departed, arrived)
+            return self._inside.make_send(departed, arrived)
         if len(departed.devices) != len(arrived.devices):
-            return self._permuted(departed, arrived)
+            return self._make_permute(departed, arrived)
         leaves_as = min(arrived, departed, key=lambda kind: kind.tile_bytes).sharding
         leaving, arriving = replace(departed, sharding=leaves_as), replace(arrived, sharding=leaves_as)
         return partial(
-            _in_turn,
-            [self._brought(departed, leaving), self._permuted(leaving, arriving), self._brought(arriving, arrived)],
+            _call_in_turn,
+            [
+                self._make_layout_change(departed, leaving),
+                self._make_permute(leaving, arriving),
+                self._make_layout_change(arriving, arrived),
+            ],
         )
 
     def _is_of_one_process(self, kinds: Types) -> bool:
         return len({self.devices[device].process_index for device in devices_of_all(kinds)}) == 1
 
-    def _brought(self, given: ValueType, wanted: ValueType) -> Call:
+    def _make_layout_change(self, given: ValueType, wanted: ValueType) -> Call:
         """Into another layout on the same devices."""
         if given.sharding == wanted.sharding:
-            return _as_it_is
-        return partial(_laid_out, wanted, self.on(wanted))
+            return _pass_on
+        return partial(_lay_out, wanted, self.devices_of(wanted))
 
-    def _permuted(self, departed: ValueType, arrived: ValueType) -> Call:
+    def _make_permute(self, departed: ValueType, arrived: ValueType) -> Call:
         order = (*departed.devices, *arrived.devices)
         parts, tile = tile_parts(departed, arrived), arrived.tile.dims
-        program = self._program((tuple(parts), tile, order), lambda: self._sending(parts, tile, order))
-        return partial(self._meeting, program, [departed], [arrived], order)
+        program = self._program((tuple(parts), tile, order), lambda: self._compile_sending(parts, tile, order))
+        return partial(self._run_together, program, [departed], [arrived], order)
 
-    def _sending(self, parts: Any, tile: tuple[int, ...], order: tuple[int, ...]) -> UnionProgram:
-        return sending_program(parts, tile, order, [self.devices[device] for device in order])
+    def _compile_sending(self, parts: Any, tile: tuple[int, ...], order: tuple[int, ...]) -> UnionProgram:
+        return compile_sends(parts, tile, order, [self.devices[device] for device in order])
 
-    def exchange(self, op: Collective, operands: Types, results: Types) -> Call:
+    def make_exchange(self, op: SubmeshCollective, operands: Types, results: Types) -> Call:
         if self._is_of_one_process([*operands, *results]):
-            return self._inside.exchange(op, operands, results)
+            return self._inside.make_exchange(op, operands, results)
         order = devices_of_all(operands)
         devices = [self.devices[device] for device in order]
-        program = self._program((op, order), lambda: collective_program(op, len(operands), devices))
-        return partial(self._meeting, program, operands, results, order)
+        program = self._program((op, order), lambda: compile_collective(op, len(operands), devices))
+        return partial(self._run_together, program, operands, results, order)
 
     def _program(self, key: Hashable, make: Callable[[], UnionProgram]) -> UnionProgram:
         if key not in self._programs:
             self._programs[key] = make()
         return self._programs[key]
 
-    def _meeting(
+    def _run_together(
         self, program: UnionProgram, operands: Types, results: Types, order: tuple[int, ...], *arrays: Any
     ) -> Sequence[Any]:
         """The operands' tiles, of this process those that are here, go through a program."""
@@ -86,7 +94,7 @@ class MovesBetweenProcesses(Moves):
         return [self._result(kind, made) for kind in results]
 
     def _result(self, kind: ValueType, made: Mapping[Any, Any]) -> Any:
-        devices = self.on(kind)
+        devices = self.devices_of(kind)
         tiles = {device: made[device] for device in devices if device in made}
         return array_of_tiles(tiles, kind.shape, kind.sharding, devices) if tiles else None
 
@@ -102,15 +110,15 @@ def _zeros(tile: Any, devices: Sequence[Any], own: Mapping[Any, Any]) -> dict[An
         return {device: jnp.zeros(tile.dims or (1,), tile.dtype, device=device) for device in empty}
 
 
-def _in_turn(calls: Sequence[Call], array: Any) -> Sequence[Any]:
+def _call_in_turn(calls: Sequence[Call], array: Any) -> Sequence[Any]:
     for call in calls:
         [array] = call(array)
     return [array]
 
 
-def _as_it_is(array: Any) -> Sequence[Any]:
+def _pass_on(array: Any) -> Sequence[Any]:
     return [array]
 
 
-def _laid_out(kind: ValueType, devices: Sequence[Any], array: Any) -> Sequence[Any]:
+def _lay_out(kind: ValueType, devices: Sequence[Any], array: Any) -> Sequence[Any]:
     return [None if array is None else lay_out_checked(array, kind.sharding, devices)]

@@ -14,8 +14,8 @@ import numpy as np
 
 from hlosharding.errors import ScheduleError
 from hlosharding.executor import array_of_tiles, is_shared, lay_out_checked, tiles_by_device
-from hlosharding.schedule.execution.given_arrays import whole_on_host
-from hlosharding.schedule.interface import Interface, Stack, by_stack, joined_whole, part_of
+from hlosharding.schedule.execution.given_arrays import fetch_whole
+from hlosharding.schedule.interface import ArrayParts, Interface, cut_part, group_by_array, join_parts
 from hlosharding.schedule.value_type import ValueType
 from hlosharding.sharding import HloSharding
 
@@ -25,7 +25,7 @@ class _Array(NamedTuple):
 
     kinds: Sequence[ValueType]
     """Of its parts."""
-    stack: Stack
+    stack: ArrayParts
     lies_as: ValueType
     is_copied: bool
     """Else its tiles are those of its parts."""
@@ -56,13 +56,13 @@ class StackedArrays:
         self.arguments = [array.lies_as for array in self._parameters]
         """How each of the caller's arrays is to lie."""
 
-    def _arrays(self, stacks: Sequence[Stack], kinds: Sequence[ValueType]) -> list[_Array]:
-        return [self._array(own, stack) for own, stack in zip(by_stack(stacks, kinds), stacks, strict=True)]
+    def _arrays(self, stacks: Sequence[ArrayParts], kinds: Sequence[ValueType]) -> list[_Array]:
+        return [self._array(own, stack) for own, stack in zip(group_by_array(stacks, kinds), stacks, strict=True)]
 
-    def _array(self, kinds: Sequence[ValueType], stack: Stack) -> _Array:
+    def _array(self, kinds: Sequence[ValueType], stack: ArrayParts) -> _Array:
         are_tiles = len({kind.shape for kind in kinds}) == 1
         chunks = chunks_of(kinds, stack.dim) if are_tiles else 1
-        found = stacked_type(_in_runs(kinds, stack.dim, chunks), stack.dim) if are_tiles else None
+        found = stacked_type(_types_of_runs(kinds, stack.dim, chunks), stack.dim) if are_tiles else None
         if self._is_shared and (found is None or chunks > 1):
             raise ScheduleError(
                 f"the parts of one array ({kinds[0]}, ...) do not lie on a submesh each, and the devices are of several"
@@ -72,22 +72,22 @@ class StackedArrays:
         lies_as = found or ValueType(_shape(kinds, stack.dim), kinds[0].devices)
         return _Array(kinds, stack, lies_as, found is None, chunks)
 
-    def apart(self, given: Mapping[int, Any]) -> dict[int, Any]:
+    def cut(self, given: Mapping[int, Any]) -> dict[int, Any]:
         """Arrays for @main's parameters, by number, from those of the caller that are here."""
         found: dict[int, Any] = {}
         first = 0
         for number, array in enumerate(self._parameters):
             if number in given:
-                found.update((first + n, part) for n, part in self._parts(given[number], array).items())
+                found.update((first + n, part) for n, part in self._cut_array(given[number], array).items())
             first += len(array.kinds)
         return found
 
-    def _parts(self, given: Any, array: _Array) -> dict[int, Any]:
+    def _cut_array(self, given: Any, array: _Array) -> dict[int, Any]:
         if len(array.kinds) == 1:
             return {0: given}
         if array.is_copied:
-            whole = whole_on_host(given)
-            parts = [part_of(whole, array.stack, n) for n in range(array.stack.parts)]
+            whole = fetch_whole(given)
+            parts = [cut_part(whole, array.stack, n) for n in range(array.stack.parts)]
             return {n: lay_out_checked(parts[n], kind.sharding, self._on(kind)) for n, kind in enumerate(array.kinds)}
         tiles = tiles_by_device(given)
         own = [self._tiles_of_part(tiles, array, n) for n in range(len(array.kinds))]
@@ -97,28 +97,30 @@ class StackedArrays:
     def _tiles_of_part(self, tiles: Mapping[Any, Any], array: _Array, part: int) -> dict[Any, Any]:
         ways = zip(self._on(array.home(part)), self._on(array.kinds[part]), strict=True)
         return {
-            there: _sent(_rows_of_part(tiles[here], array, part), here, there) for here, there in ways if here in tiles
+            there: _send_tile(_rows_of_part(tiles[here], array, part), here, there)
+            for here, there in ways
+            if here in tiles
         }
 
-    def together(self, made: Sequence[Any]) -> list[Any]:
+    def join(self, made: Sequence[Any]) -> list[Any]:
         """The caller's arrays from @main's results."""
-        taken = by_stack([array.stack for array in self._results], made)
-        return [self._joined(parts, array) for parts, array in zip(taken, self._results, strict=True)]
+        taken = group_by_array([array.stack for array in self._results], made)
+        return [self._join_parts(parts, array) for parts, array in zip(taken, self._results, strict=True)]
 
-    def _joined(self, parts: Sequence[Any], array: _Array) -> Any:
+    def _join_parts(self, parts: Sequence[Any], array: _Array) -> Any:
         if len(parts) == 1:
             return parts[0]
         whole = array.lies_as
         if array.is_copied:
-            host = joined_whole([whole_on_host(part) for part in parts], array.stack)
+            host = join_parts([fetch_whole(part) for part in parts], array.stack)
             return lay_out_checked(host, whole.sharding, self._on(whole))
         found: defaultdict[Any, list[Any]] = defaultdict(list)
         for n, part in enumerate(parts):
             tiles = tiles_by_device(part)
             for here, there in zip(self._on(array.kinds[n]), self._on(array.home(n)), strict=True):
                 if here in tiles:
-                    found[there].append(_sent(tiles[here], here, there))
-        joined = {device: _next_to_each_other(own, array.stack.dim) for device, own in found.items()}
+                    found[there].append(_send_tile(tiles[here], here, there))
+        joined = {device: _concat_tiles(own, array.stack.dim) for device, own in found.items()}
         return array_of_tiles(joined, whole.shape, whole.sharding, self._on(whole))
 
     def _on(self, kind: ValueType) -> list[Any]:
@@ -134,13 +136,13 @@ def _rows_of_part(tile: Any, array: _Array, part: int) -> Any:
     return tile if whole else jax.lax.slice_in_dim(tile, place * rows, (place + 1) * rows, axis=array.stack.dim)
 
 
-def _sent(tile: Any, here: Any, there: Any) -> Any:
+def _send_tile(tile: Any, here: Any, there: Any) -> Any:
     import jax
 
     return tile if here == there else jax.device_put(tile, there)
 
 
-def _next_to_each_other(tiles: Sequence[Any], dim: int) -> Any:
+def _concat_tiles(tiles: Sequence[Any], dim: int) -> Any:
     import jax
 
     return tiles[0] if len(tiles) == 1 else jax.lax.concatenate(tiles, dim)
@@ -160,7 +162,7 @@ def chunks_of(kinds: Sequence[ValueType], dim: int) -> int:
     return chunks if goes_round else 1
 
 
-def _in_runs(kinds: Sequence[ValueType], dim: int, chunks: int) -> list[ValueType]:
+def _types_of_runs(kinds: Sequence[ValueType], dim: int, chunks: int) -> list[ValueType]:
     """The submeshes with as many parts each, next to each other."""
     shape = _shape(kinds[:chunks], dim)
     return [ValueType(shape, kind.devices, kind.sharding) for kind in kinds[: len(kinds) // chunks]]

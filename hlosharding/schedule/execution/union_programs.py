@@ -14,7 +14,7 @@ import numpy as np
 
 from hlosharding import xla_bridge
 from hlosharding.schedule.tile_parts import Dims, TilePart
-from hlosharding.schedule.transfers import AllGather, Collective, ReduceScatter
+from hlosharding.schedule.transfers import SubmeshAllGather, SubmeshCollective, SubmeshReduceScatter
 
 
 class UnionProgram(NamedTuple):
@@ -30,11 +30,11 @@ class UnionProgram(NamedTuple):
             return self.call(tiles)
 
 
-def rounds(parts: Sequence[TilePart], tile: Dims) -> list[list[TilePart]]:
+def plan_rounds(parts: Sequence[TilePart], tile: Dims) -> list[list[TilePart]]:
     """Parts that go at once: they have one size, and no device sends two of them or receives two.
 
     >>> to_two = [TilePart(0, 2, None, None), TilePart(0, 3, None, None), TilePart(1, 4, None, None)]
-    >>> [[(part.source, part.target) for part in each] for each in rounds(to_two, (4,))]
+    >>> [[(part.source, part.target) for part in each] for each in plan_rounds(to_two, (4,))]
     [[(0, 2), (1, 4)], [(0, 3)]]
     """
     found: dict[Dims, list[list[TilePart]]] = {}
@@ -51,16 +51,14 @@ def rounds(parts: Sequence[TilePart], tile: Dims) -> list[list[TilePart]]:
     return [each for of_size in found.values() for each in of_size]
 
 
-def sending_program(
-    parts: Sequence[TilePart], tile: Dims, order: Sequence[int], devices: Sequence[Any]
-) -> UnionProgram:
+def compile_sends(parts: Sequence[TilePart], tile: Dims, order: Sequence[int], devices: Sequence[Any]) -> UnionProgram:
     """Tiles of the departed value in, those of the arrived one, of these dims, out: a collective-permute a round.
 
     `order`: the numbers by which the parts name the devices.  Devices that receive nothing give zeros.
     """
     places = {device: place for place, device in enumerate(order)}
     numbered = [part._replace(source=places[part.source], target=places[part.target]) for part in parts]
-    steps = [_Round(each, tile, len(order)) for each in rounds(numbered, tile)]
+    steps = [_Round(each, tile, len(order)) for each in plan_rounds(numbered, tile)]
 
     def local(given: Any) -> Any:
         import jax.numpy as jnp
@@ -70,7 +68,7 @@ def sending_program(
             made = step(given, made)
         return made
 
-    return _compiled(local, ("device",), (len(order),), devices)
+    return _compile(local, ("device",), (len(order),), devices)
 
 
 class _Round:
@@ -107,25 +105,25 @@ class _Round:
         return [of_device[dim] for dim in range(starts.shape[1])]
 
 
-def collective_program(op: Collective, submeshes: int, devices: Sequence[Any]) -> UnionProgram:
+def compile_collective(op: SubmeshCollective, submeshes: int, devices: Sequence[Any]) -> UnionProgram:
     """Tile i of each submesh meets tile i of the others; `devices` go through submesh by submesh."""
     shape = submeshes, len(devices) // submeshes
-    return _compiled(partial(_met, op), ("submesh", "place"), shape, devices)
+    return _compile(partial(_run_collective, op), ("submesh", "place"), shape, devices)
 
 
-def _met(op: Collective, tile: Any) -> Any:
+def _run_collective(op: SubmeshCollective, tile: Any) -> Any:
     import jax
 
     match op:
-        case AllGather():
+        case SubmeshAllGather():
             return jax.lax.all_gather(tile, "submesh", axis=op.dim, tiled=True)
-        case ReduceScatter():
+        case SubmeshReduceScatter():
             return jax.lax.psum_scatter(tile, "submesh", scatter_dimension=op.dim, tiled=True).astype(tile.dtype)
         case _:
             return jax.lax.psum(tile, "submesh").astype(tile.dtype)
 
 
-def _compiled(
+def _compile(
     local: Callable[[Any], Any], names: tuple[str, ...], sizes: tuple[int, ...], devices: Sequence[Any]
 ) -> UnionProgram:
     import jax

@@ -1,6 +1,13 @@
 """Pipeline schedules: orders of passes, and the schedules they make of a pipeline's pieces."""
 
-from hlosharding.schedule.pipelines.orders import ORDERS, SPLIT_BACKWARD, Action, Kind, order_and_chunks, orders
+from hlosharding.schedule.pipelines.orders import (
+    ORDERS,
+    SPLIT_BACKWARD,
+    Action,
+    PassKind,
+    device_orders,
+    order_and_chunks,
+)
 from hlosharding.schedule.pipelines.pipeline import Closing, Piece, Pipeline
 from hlosharding.schedule.pipelines.resizing import ResizablePipeline, Sized
 from hlosharding.schedule.pipelines.runs import PipelineRuns
@@ -10,12 +17,12 @@ __all__ = [
     "SPLIT_BACKWARD",
     "Action",
     "Closing",
-    "Kind",
+    "PassKind",
     "Piece",
     "Pipeline",
     "PipelineRuns",
     "ResizablePipeline",
     "Sized",
+    "device_orders",
     "order_and_chunks",
-    "orders",
 ]

@@ -22,27 +22,27 @@ class Slot(NamedTuple):
     end: float
 
 
-def ideal_times(
+def run_ideally(
     orders: Sequence[Sequence[A]], waits: Callable[[A], Sequence[A]], seconds: Callable[[A], float]
 ) -> Mapping[A, Slot]:
     """When each action runs if every device does its own in order, and each waits for those that `waits` names.
 
     Raises ScheduleError where they wait for each other for ever.
 
-    >>> found = ideal_times([["a", "c"], ["b"]], {"a": (), "b": ("a",), "c": ()}.__getitem__, lambda _: 1.0)
+    >>> found = run_ideally([["a", "c"], ["b"]], {"a": (), "b": ("a",), "c": ()}.__getitem__, lambda _: 1.0)
     >>> found["b"], found["c"]
     (Slot(start=1.0, end=2.0), Slot(start=1.0, end=2.0))
-    >>> ideal_times([["a"], ["b"]], {"a": ("b",), "b": ("a",)}.__getitem__, lambda _: 1.0)
+    >>> run_ideally([["a"], ["b"]], {"a": ("b",), "b": ("a",)}.__getitem__, lambda _: 1.0)
     Traceback (most recent call last):
         ...
     hlosharding.errors.ScheduleError: the devices wait for each other: device 0 for b before a, device 1 for a before b
     """
-    run = _Ideal(orders, waits, seconds)
+    run = _IdealRun(orders, waits, seconds)
     run.run()
     return run.slots
 
 
-class _Ideal(Generic[A]):
+class _IdealRun(Generic[A]):
     def __init__(
         self, orders: Sequence[Sequence[A]], waits: Callable[[A], Sequence[A]], seconds: Callable[[A], float]
     ) -> None:
@@ -56,7 +56,7 @@ class _Ideal(Generic[A]):
 
     def run(self) -> None:
         for device in range(len(self.orders)):
-            self._next(device)
+            self._try_next(device)
         while self.ready:
             start, device = heappop(self.ready)
             action = self.orders[device][self.place[device]]
@@ -64,12 +64,12 @@ class _Ideal(Generic[A]):
             self.free[device] = self.slots[action].end
             self.place[device] += 1
             for other in (device, *self.waiting.pop(action, ())):
-                self._next(other)
+                self._try_next(other)
         stuck = [n for n, order in enumerate(self.orders) if self.place[n] < len(order)]
         if stuck:
-            raise ScheduleError(f"the devices wait for each other: {', '.join(map(self._stuck, stuck))}")
+            raise ScheduleError(f"the devices wait for each other: {', '.join(map(self._stuck_text, stuck))}")
 
-    def _next(self, device: int) -> None:
+    def _try_next(self, device: int) -> None:
         """What a device does next: it is ready, or waits for one action more."""
         if self.place[device] == len(self.orders[device]):
             return
@@ -80,7 +80,7 @@ class _Ideal(Generic[A]):
         else:
             self.waiting.setdefault(missing, []).append(device)
 
-    def _stuck(self, device: int) -> str:
+    def _stuck_text(self, device: int) -> str:
         action = self.orders[device][self.place[device]]
         missing = next(each for each in self.waits(action) if each not in self.slots)
         return f"device {device} for {missing} before {action}"

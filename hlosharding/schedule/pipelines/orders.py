@@ -13,14 +13,14 @@ from typing import Literal, NamedTuple
 
 from hlosharding.errors import ScheduleError
 
-Kind = Literal["forward", "backward", "weights"]
+PassKind = Literal["forward", "backward", "weights"]
 """A backward pass may be one, or two: what the stage before waits for, and the gradients of weights."""
 
 
 class Action(NamedTuple):
     """One pass of one microbatch through one stage."""
 
-    kind: Kind
+    kind: PassKind
     stage: int
     microbatch: int
 
@@ -133,10 +133,10 @@ def order_and_chunks(name: str) -> tuple[str, int]:
     return (found[1], int(found[2])) if found else (name, 1)
 
 
-def orders(name: str, p: int, m: int, v: int = 1) -> list[list[Action]]:
+def device_orders(name: str, p: int, m: int, v: int = 1) -> list[list[Action]]:
     """What each of the p devices does, in order.  Raises ScheduleError for what the schedule cannot do.
 
-    >>> [len(each) for each in orders("1f1b", p=4, m=8)]
+    >>> [len(each) for each in device_orders("1f1b", p=4, m=8)]
     [16, 16, 16, 16]
     """
     found = ORDERS.get(name)

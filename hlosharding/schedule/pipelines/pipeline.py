@@ -15,8 +15,8 @@ from hlosharding.errors import ScheduleError
 from hlosharding.schedule.builder import Ref, ScheduleBuilder
 from hlosharding.schedule.interface import Interface
 from hlosharding.schedule.op import Op
-from hlosharding.schedule.pipelines.merging import Slot, ideal_times
-from hlosharding.schedule.pipelines.orders import SPLIT_BACKWARD, Action, Kind, order_and_chunks, orders
+from hlosharding.schedule.pipelines.merging import Slot, run_ideally
+from hlosharding.schedule.pipelines.orders import SPLIT_BACKWARD, Action, PassKind, device_orders, order_and_chunks
 from hlosharding.schedule.schedule import Schedule
 from hlosharding.schedule.value_type import ValueType
 
@@ -29,7 +29,7 @@ class Piece:
     (the op's `sums`) is added up over the microbatches.
     """
 
-    kind: Kind
+    kind: PassKind
     stage: int
     op: Op
     reads: tuple[str, ...]
@@ -130,15 +130,15 @@ class Pipeline:
         return found
 
     @cached_property
-    def by_pass(self) -> Mapping[tuple[Kind, int], Sequence[Piece]]:
+    def by_pass(self) -> Mapping[tuple[PassKind, int], Sequence[Piece]]:
         """The pieces of each pass of each stage, in the order in which they are given."""
-        found: dict[tuple[Kind, int], list[Piece]] = defaultdict(list)
+        found: dict[tuple[PassKind, int], list[Piece]] = defaultdict(list)
         for piece in self.pieces:
             found[piece.kind, piece.stage].append(piece)
         return found
 
     def schedule(
-        self, name: str, microbatches: int, *, seconds: Mapping[Kind, float] | None = None, axis: str = "micro"
+        self, name: str, microbatches: int, *, seconds: Mapping[PassKind, float] | None = None, axis: str = "micro"
     ) -> Schedule:
         """The schedule of that many microbatches.
 
@@ -157,7 +157,7 @@ class Pipeline:
         name: str,
         microbatches: int,
         *,
-        seconds: Mapping[Kind, float] | None = None,
+        seconds: Mapping[PassKind, float] | None = None,
         axis: str = "micro",
     ) -> list[Ref]:
         """Say the schedule's steps to a builder; its results."""
@@ -167,9 +167,9 @@ class Pipeline:
             raise ScheduleError(has, remedy=f"take {order}, or as many stages a device")
         if order in SPLIT_BACKWARD and not any(piece.kind == "weights" for piece in self.pieces):
             raise ScheduleError(f"{order} needs passes of the gradients of weights", remedy="split the backward pieces")
-        actions = orders(order, self.num_devices, microbatches, self.num_chunks)
-        slots = ideal_times(actions, self._waits, lambda a: (seconds or {}).get(a.kind, 1.0))
-        return _Writer(self, microbatches, axis, builder).write(slots)
+        actions = device_orders(order, self.num_devices, microbatches, self.num_chunks)
+        slots = run_ideally(actions, self._waits, lambda a: (seconds or {}).get(a.kind, 1.0))
+        return _ScheduleWriter(self, microbatches, axis, builder).write(slots)
 
     def _waits(self, action: Action) -> list[Action]:
         """What must be done before, of the same microbatch."""
@@ -178,16 +178,16 @@ class Pipeline:
         ]
 
     @cached_property
-    def _needs(self) -> Mapping[tuple[Kind, int], Sequence[tuple[Kind, int]]]:
-        found: dict[tuple[Kind, int], list[tuple[Kind, int]]] = {}
+    def _needs(self) -> Mapping[tuple[PassKind, int], Sequence[tuple[PassKind, int]]]:
+        found: dict[tuple[PassKind, int], list[tuple[PassKind, int]]] = {}
         for key, pieces in self.by_pass.items():
             makers = [self.makers[name] for piece in pieces for name in piece.reads if name in self.makers]
-            passes: dict[tuple[Kind, int], None] = {(maker.kind, maker.stage): None for maker in makers}
+            passes: dict[tuple[PassKind, int], None] = {(maker.kind, maker.stage): None for maker in makers}
             found[key] = [other for other in passes if other != key]
         return found
 
 
-class _Writer:
+class _ScheduleWriter:
     """Writes the steps: passes when they start, transfers when what they move is made."""
 
     def __init__(self, pipeline: Pipeline, microbatches: int, axis: str, builder: ScheduleBuilder) -> None:
@@ -208,10 +208,10 @@ class _Writer:
             for piece in pieces:
                 self._run(piece, action.microbatch) if is_pass else self._send_on(piece, action.microbatch)
         for closing in self.pipeline.closings:
-            operands = [self._there(self._whole(name), closing.devices) for name in closing.reads]
+            operands = [self._send_once(self._join_whole(name), closing.devices) for name in closing.reads]
             made = self.builder.run(closing.op, *operands, names=closing.makes)
             self.shared.update(zip(closing.makes, made, strict=True))
-        return [self._whole(name, dim) for name, dim in self.pipeline.results]
+        return [self._join_whole(name, dim) for name, dim in self.pipeline.results]
 
     def _enter(self) -> None:
         inputs = self.pipeline.inputs.items()
@@ -228,14 +228,14 @@ class _Writer:
         for k in range(self.count):
             self._apply(opening, k, opening.devices)
         for name in opening.makes:
-            self.shared[name] = self._whole(name)
+            self.shared[name] = self._join_whole(name)
 
     def _run(self, piece: Piece, k: int) -> None:
         self._send_examples(k)
         self._apply(piece, k, self.pipeline.devices[piece.stage])
 
     def _apply(self, piece: Piece | Closing, k: int, devices: tuple[int, ...]) -> None:
-        operands = [self._operand(name, k, devices) for name in piece.reads]
+        operands = [self._find_operand(name, k, devices) for name in piece.reads]
         made = self.builder.run(piece.op, *operands, names=[f"{name}_{k}" for name in piece.makes])
         for number, (name, value) in enumerate(zip(piece.makes, made, strict=True)):
             if self.count > 1 and number in piece.op.sums:
@@ -243,24 +243,24 @@ class _Writer:
             else:
                 self.each[name, k] = value
 
-    def _operand(self, name: str, k: int, devices: tuple[int, ...]) -> Ref:
+    def _find_operand(self, name: str, k: int, devices: tuple[int, ...]) -> Ref:
         is_number = name == self.pipeline.number
-        return self._number(k, devices) if is_number else self._there(self._value(name, k), devices)
+        return self._make_number(k, devices) if is_number else self._send_once(self._find_value(name, k), devices)
 
-    def _number(self, k: int, devices: tuple[int, ...]) -> Ref:
+    def _make_number(self, k: int, devices: tuple[int, ...]) -> Ref:
         """The microbatch's number, made once where it is read."""
         key = f"{self.pipeline.number}_{k}", devices
         if key not in self.copies:
             self.copies[key] = self.builder.number(k, self.count, devices, axis=self.axis)
         return self.copies[key]
 
-    def _value(self, name: str, k: int) -> Ref:
+    def _find_value(self, name: str, k: int) -> Ref:
         found = self.shared.get(name) or self.each.get((name, k))
         if found is None:
             raise ScheduleError(f"nothing makes {name!r} before it is read")
         return found
 
-    def _there(self, value: Ref, devices: tuple[int, ...]) -> Ref:
+    def _send_once(self, value: Ref, devices: tuple[int, ...]) -> Ref:
         """The value on these devices, sent there once."""
         if value.type.devices == devices:
             return value
@@ -275,14 +275,14 @@ class _Writer:
         """
         for name in self.pipeline.batch:
             for devices in self._readers.get(name, ()):
-                self._there(self._value(name, k), devices)
+                self._send_once(self._find_value(name, k), devices)
 
     def _send_on(self, piece: Piece, k: int) -> None:
         """What other stages read goes there as soon as it is made."""
         for name in piece.makes:
             for devices in self._readers.get(name, ()):
                 if (name, k) in self.each:
-                    self._there(self.each[name, k], devices)
+                    self._send_once(self.each[name, k], devices)
 
     @cached_property
     def _readers(self) -> Mapping[str, Sequence[tuple[int, ...]]]:
@@ -292,12 +292,12 @@ class _Writer:
                 found[name][self.pipeline.devices[piece.stage]] = None
         return {name: tuple(devices) for name, devices in found.items()}
 
-    def _whole(self, name: str, dim: int = 0) -> Ref:
+    def _join_whole(self, name: str, dim: int = 0) -> Ref:
         """A value of the whole step: a parameter, a sum over all microbatches, or the pieces of all joined."""
         found = self.shared.get(name) or self.sums.get(name)
         if found is not None:
             return found
-        pieces = [self._value(name, k) for k in range(self.count)]
+        pieces = [self._find_value(name, k) for k in range(self.count)]
         self.shared[name] = self.builder.concat(*pieces, dim=dim) if self.count > 1 else pieces[0]
         return self.shared[name]
 

@@ -52,7 +52,7 @@ class ResizablePipeline:
                 known[key] = _ResizableProgram(one, other)
             self._programs[one] = one, known[key]
 
-    def at(self, examples: int, count: int) -> Pipeline:
+    def pipeline_for(self, examples: int, count: int) -> Pipeline:
         """The pipeline of `count` microbatches of so many examples a device.  Raises NotResizable."""
         place = Between(examples - self.first.examples, self.second.examples - self.first.examples or 1, self.shared)
         found = self.first.pipeline

@@ -8,7 +8,7 @@ from __future__ import annotations
 from hlosharding.cost import Machine
 from hlosharding.schedule.pipelines.pipeline import Pipeline
 from hlosharding.schedule.pipelines.step_recorder import StepRecorder, Steps
-from hlosharding.schedule.simulation import ScheduleSimulation, simulated
+from hlosharding.schedule.simulation import ScheduleSimulation, simulate_recording
 
 
 class PipelineRuns:
@@ -23,7 +23,7 @@ class PipelineRuns:
         key = pipeline.outline, name, microbatches
         if key not in self._steps:
             recorder = StepRecorder()
-            self._steps[key] = pipeline, recorder.recorded(*pipeline.write(recorder, name, microbatches))
+            self._steps[key] = pipeline, recorder.finish_steps(*pipeline.write(recorder, name, microbatches))
         like, steps = self._steps[key]
         ops = {step.op: other.op for step, other in zip(like.all_steps, pipeline.all_steps, strict=True)}
-        return simulated(steps.priced(list(pipeline.inputs.values()), ops, self.machine))
+        return simulate_recording(steps.price(list(pipeline.inputs.values()), ops, self.machine))

@@ -47,13 +47,13 @@ class Steps:
     makers: list[int]
     results: Names
 
-    def priced(self, parameters: Sequence[ValueType], ops: Mapping[Op, Op], machine: Machine) -> Recording:
+    def price(self, parameters: Sequence[ValueType], ops: Mapping[Op, Op], machine: Machine) -> Recording:
         """The steps with other ops in place of those of `ops`.  Raises ScheduleError where types do not fit."""
         types: dict[int, ValueType] = dict(zip(self.types, parameters, strict=False))
         applied: list[tuple[Apply, Work, tuple[int, ...], tuple[int, ...]]] = []
         for kind in self.kinds:
             op, taken = ops.get(kind.op, kind.op), [types[n] for n in kind.operands]
-            made = _inferred(op, taken)
+            made = _infer_types(op, taken)
             for number, each in zip(kind.results, made, strict=True):
                 types.setdefault(number, each)
             work = op.work(taken, made, machine)
@@ -66,7 +66,7 @@ class Steps:
         return Recording(machine, applications, kinds, self.types, self.makers, results=self.results)
 
 
-def _inferred(op: Op, operands: Sequence[ValueType]) -> list[ValueType]:
+def _infer_types(op: Op, operands: Sequence[ValueType]) -> list[ValueType]:
     """Of which microbatch a value is does not matter here."""
     return [replace(type_of(value), shares=()) for value in op.infer(operands)]
 
@@ -98,7 +98,7 @@ class StepRecorder(ScheduleBuilder):
         return made
 
     def _kind(self, op: Op, operands: tuple[int, ...], types: Sequence[ValueType]) -> tuple[int, Sequence[ValueType]]:
-        made = _inferred(op, types)
+        made = _infer_types(op, types)
         if isinstance(op, Add):  # the sum of two terms is what each of them is
             results = operands[:1]
         else:  # pieces of one array are alike whatever they are pieces of
@@ -115,7 +115,7 @@ class StepRecorder(ScheduleBuilder):
         self._makers.append(maker)
         return Ref(str(len(self._types) - 1), kind)
 
-    def recorded(self, *results: Ref) -> Steps:
+    def finish_steps(self, *results: Ref) -> Steps:
         """All that was said."""
         names = tuple(int(result.name) for result in results)
         return Steps(self._found, self._made, self._types, self._makers, names)

@@ -16,7 +16,7 @@ import numpy as np
 
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Shape
-from hlosharding.schedule.flat_run import dropped_after
+from hlosharding.schedule.flat_run import find_dropped
 from hlosharding.schedule.local_ops import Add, Concat, Split
 from hlosharding.schedule.op import Op
 from hlosharding.schedule.ranks.steps import (
@@ -31,9 +31,9 @@ from hlosharding.schedule.ranks.steps import (
     values_read,
 )
 from hlosharding.schedule.ranks.stubs import compile_stub
-from hlosharding.schedule.ranks.tile_kernels import kernels
+from hlosharding.schedule.ranks.tile_kernels import tile_kernels
 from hlosharding.schedule.stage_program import StageProgram
-from hlosharding.schedule.transfers import Collective
+from hlosharding.schedule.transfers import SubmeshCollective
 
 Call = Callable[..., Sequence[Any]]
 """Arrays of the device in and out."""
@@ -74,9 +74,9 @@ def run_alone(
     }
     with jax.enable_x64(True):
         alone = _Alone(steps, [tile.name for tile in results], received, device or jax.devices()[0])
-        alone.once_through(given)
-        found, seconds, _ = alone.once_through(given)
-        *_, each = alone.once_through(given, waiting=True)
+        alone.run_once(given)
+        found, seconds, _ = alone.run_once(given)
+        *_, each = alone.run_once(given, waiting=True)
     return RankRun(tuple(map(np.asarray, found)), seconds, tuple(zip(steps, each, strict=True)))
 
 
@@ -105,9 +105,9 @@ class _Alone:
             )
         self._received = {name: _tile(name, receives[name], array) for name, array in received.items()}
         self._steps = [(step, self._call(step)) for step in steps]
-        self._dropped = dropped_after([(values_read(step), values_made(step)) for step in steps], results)
+        self._dropped = find_dropped([(values_read(step), values_made(step)) for step in steps], results)
 
-    def once_through(
+    def run_once(
         self, given: Mapping[str, np.ndarray], *, waiting: bool = False
     ) -> tuple[list[Any], float, list[float]]:
         """Results, seconds of all, and those of each step, which mean something where the host waits for it."""
@@ -133,13 +133,13 @@ class _Alone:
             case RankApply():
                 return self._apply(step)
             case RankSend():
-                return _nothing if step.cut is None else partial(kernels().cut, box=step.cut)
+                return _do_nothing if step.cut is None else partial(tile_kernels().cut, box=step.cut)
             case RankReceive():
                 return partial(self._receive, step)
             case RankJoin():
-                return partial(kernels().join, at=step.at, dims=step.shape.dims, dtype=step.shape.dtype)
+                return partial(tile_kernels().join, at=step.at, dims=step.shape.dims, dtype=step.shape.dtype)
             case RankFree():
-                return _nothing
+                return _do_nothing
 
     def _receive(self, step: RankReceive) -> Sequence[Any]:
         import jax
@@ -150,7 +150,7 @@ class _Alone:
         return [jnp.zeros(step.shape.dims, step.shape.dtype, device=self._device)]
 
     def _apply(self, step: RankApply) -> Call:
-        op, made = step.tile_op.op, kernels()
+        op, made = step.tile_op.op, tile_kernels()
         match op:
             case StageProgram():
                 return self._stub(op, step.tile_op.members.index(step.device))
@@ -160,17 +160,17 @@ class _Alone:
                 return partial(made.concat, dim=op.dim)
             case Add():
                 return made.add
-            case Collective():
+            case SubmeshCollective():
                 return partial(made.fit, shapes=tuple(shape.dims for shape in step.shapes))
             case _:
-                return partial(self._on_the_host, op, step)
+                return partial(self._run_in_numpy, op, step)
 
     def _stub(self, op: StageProgram, member: int) -> Call:
         if (op, member) not in self._stubs:
             self._stubs[op, member] = compile_stub(op.program, member, self._device, donate=op.donates)
         return self._stubs[op, member]
 
-    def _on_the_host(self, op: Op, step: RankApply, *arrays: Any) -> Sequence[Any]:
+    def _run_in_numpy(self, op: Op, step: RankApply, *arrays: Any) -> Sequence[Any]:
         """What a user's op means in numpy."""
         import jax
 
@@ -192,5 +192,5 @@ def _read(tiles: Mapping[str, Any], name: str, step: RankStep) -> Any:
     return tiles[name]
 
 
-def _nothing(*arrays: Any) -> Sequence[Any]:
+def _do_nothing(*arrays: Any) -> Sequence[Any]:
     return ()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Shape
-from hlosharding.schedule.flat_run import Event, FlatRun
+from hlosharding.schedule.flat_run import FlatRun, RunEvent
 from hlosharding.schedule.interpreter import Names, interpret
 from hlosharding.schedule.op import Op, Value
 from hlosharding.schedule.ranks.rank_program import RankProgram
@@ -57,36 +57,36 @@ def rank_programs(functions: Functions, wanted: int | None = None) -> dict[int, 
       return %y
     }
     """
-    seen = _Seen([parameter.name for parameter in function_named(functions, "main").parameters])
+    seen = _NamedRun([parameter.name for parameter in function_named(functions, "main").parameters])
     interpret(functions, observer=seen)
-    return _Projection(seen, wanted).programs()
+    return _Projection(seen, wanted).make_programs()
 
 
-class _Seen(FlatRun):
+class _NamedRun(FlatRun):
     """The run with the names that values had in it."""
 
     def __init__(self, parameter_names: Sequence[str]) -> None:
         super().__init__()
         self.wished = list(parameter_names)
 
-    def applied(self, step: Apply, function: str, operands: Names, results: Names, made: Sequence[Value]) -> None:
-        super().applied(step, function, operands, results, made)
-        self.wished += [self._within(function, name) for name in step.results]
+    def on_apply(self, step: Apply, function: str, operands: Names, results: Names, made: Sequence[Value]) -> None:
+        super().on_apply(step, function, operands, results, made)
+        self.wished += [self._name_within(function, name) for name in step.results]
 
-    def named(self, name: str, value: int, function: str) -> None:
-        self.wished[value] = self._within(function, name)
+    def on_name(self, name: str, value: int, function: str) -> None:
+        self.wished[value] = self._name_within(function, name)
 
     @staticmethod
-    def _within(function: str, name: str) -> str:
+    def _name_within(function: str, name: str) -> str:
         return name if function == "main" else f"{function}.{name}"
 
-    def names(self) -> list[str]:
+    def name_values(self) -> list[str]:
         """One for each value: what a function does again makes other values."""
         taken = dict.fromkeys(self.wished, 0)
-        return [self._fresh(name, taken) for name in self.wished]
+        return [self._fresh_name(name, taken) for name in self.wished]
 
     @staticmethod
-    def _fresh(name: str, taken: dict[str, int]) -> str:
+    def _fresh_name(name: str, taken: dict[str, int]) -> str:
         taken[name] += 1
         if taken[name] == 1:
             return name
@@ -110,8 +110,8 @@ class _Member(NamedTuple):
 class _Projection:
     """Steps of the devices, as they are told of."""
 
-    def __init__(self, seen: _Seen, wanted: int | None) -> None:
-        self._seen, self._names = seen, seen.names()
+    def __init__(self, seen: _NamedRun, wanted: int | None) -> None:
+        self._seen, self._names = seen, seen.name_values()
         devices = sorted({device for kind in set(seen.types) for device in kind.devices})
         if wanted is not None and wanted not in devices:
             raise ScheduleError(f"device {wanted} takes no part", remedy=f"these do: {devices_text(devices)}")
@@ -119,12 +119,12 @@ class _Projection:
         self._members = cache(self._members_of)
         self._deliveries = cache(_deliveries)
 
-    def programs(self) -> dict[int, RankProgram]:
+    def make_programs(self) -> dict[int, RankProgram]:
         for event in self._seen.events:
-            self._steps_of(event)
-        return {device: self._program(device, steps) for device, steps in self._steps.items()}
+            self._project(event)
+        return {device: self._make_program(device, steps) for device, steps in self._steps.items()}
 
-    def _program(self, device: int, steps: Sequence[RankStep]) -> RankProgram:
+    def _make_program(self, device: int, steps: Sequence[RankStep]) -> RankProgram:
         parameters, results = self._seen.parameters, self._seen.results
         return RankProgram(device, self._boundary(device, parameters), tuple(steps), self._boundary(device, results))
 
@@ -133,7 +133,7 @@ class _Projection:
         here = [(n, value, kind) for n, value, kind in kinds if device in kind.devices]
         return tuple(BoundaryTile(self._names[value], number, kind) for number, value, kind in here)
 
-    def _steps_of(self, event: Event) -> None:
+    def _project(self, event: RunEvent) -> None:
         if event.step is None:
             self._free(event.operands)
         elif isinstance(event.step.op, Send):
@@ -147,7 +147,7 @@ class _Projection:
             if here:
                 steps.append(RankFree(here))
 
-    def _apply(self, step: Apply, event: Event) -> None:
+    def _apply(self, step: Apply, event: RunEvent) -> None:
         names, types = self._names, self._seen.types
         tile_op, members = self._members(
             step.op, tuple(types[n] for n in event.operands), tuple(types[n] for n in event.results)

@@ -23,7 +23,7 @@ from hlosharding.schedule.ranks.steps import (
     RankStep,
     values_made,
 )
-from hlosharding.schedule.tiles import held, tiles_of, whole_of
+from hlosharding.schedule.tiles import numbers_held, tiles_of, whole_of
 
 RankPrograms = Mapping[int, RankProgram]
 
@@ -46,10 +46,10 @@ def run_ranks(programs: RankPrograms, *arrays: Any, turns: Iterable[int] = ()) -
     >>> run_ranks(schedule.ranks(), np.arange(4.0), turns=[2, 1, 0])
     [array([0., 1., 2., 3.], dtype=float32)]
     """
-    run = _Run(programs)
-    run.give(arrays)
-    run.to_the_end(turns)
-    return run.results()
+    run = _JointRun(programs)
+    run.hand_out(arrays)
+    run.run_to_end(turns)
+    return run.collect_results()
 
 
 class _Rank:
@@ -74,14 +74,14 @@ class _Rank:
         line = f" ({step.where})" if step.where else ""
         return f"`{step}` of rank {self.program.device}{line}"
 
-    def read(self, names: Sequence[str]) -> list[np.ndarray]:
+    def read_tiles(self, names: Sequence[str]) -> list[np.ndarray]:
         for name in names:
             if name not in self.tiles:
                 remedy = "make or receive it earlier, or free it later"
                 raise ScheduleError(f"%{name} is not there", where=self.where, remedy=remedy)
         return [self.tiles[name] for name in names]
 
-    def goes_on(self, made: Sequence[np.ndarray]) -> None:
+    def finish_step(self, made: Sequence[np.ndarray]) -> None:
         """Its step is done, with these results."""
         step = self.step
         assert step is not None
@@ -89,22 +89,22 @@ class _Rank:
             if name in self.tiles:
                 raise ScheduleError(f"%{name} is defined twice", where=self.where, remedy="name one otherwise")
             self.tiles[name] = tile
-        for name in _gone(step):
+        for name in _names_gone(step):
             self.tiles.pop(name, None)
         self.place += 1
 
 
-def _gone(step: RankStep) -> Sequence[str]:
+def _names_gone(step: RankStep) -> Sequence[str]:
     """What nobody can read after a step."""
     if isinstance(step, RankFree):
         return step.values
     if not isinstance(step, RankApply):
         return ()
-    here = held(step.tile_op.operands, step.device)
+    here = numbers_held(step.tile_op.operands, step.device)
     return [name for name, number in zip(step.operands, here, strict=True) if number in step.tile_op.op.donated]
 
 
-class _Run:
+class _JointRun:
     def __init__(self, programs: RankPrograms) -> None:
         self.ranks = {device: _Rank(program) for device, program in programs.items()}
         for named, rank in self.ranks.items():
@@ -117,7 +117,7 @@ class _Run:
 
     # Before and after
 
-    def give(self, arrays: Sequence[Any]) -> None:
+    def hand_out(self, arrays: Sequence[Any]) -> None:
         wanted = _boundary(rank.program.parameters for rank in self.ranks.values())
         if len(arrays) != len(wanted):
             raise ScheduleError(f"{len(arrays)} arrays for {len(wanted)} parameters")
@@ -125,19 +125,19 @@ class _Run:
         for device, rank in self.ranks.items():
             rank.tiles = {tile.name: cut[tile.number][device] for tile in rank.program.parameters}
 
-    def results(self) -> list[np.ndarray]:
+    def collect_results(self) -> list[np.ndarray]:
         given = _boundary(rank.program.results for rank in self.ranks.values())
-        return [self._whole(given[number]) for number in sorted(given)]
+        return [self._assemble(given[number]) for number in sorted(given)]
 
-    def _whole(self, result: BoundaryTile) -> np.ndarray:
+    def _assemble(self, result: BoundaryTile) -> np.ndarray:
         tiles: dict[int, np.ndarray] = {}
         for device in result.type.devices:
-            [tiles[device]] = self.ranks[device].read([result.name])
+            [tiles[device]] = self.ranks[device].read_tiles([result.name])
         return whole_of(tiles, result.type)
 
     # Turns
 
-    def to_the_end(self, turns: Iterable[int]) -> None:
+    def run_to_end(self, turns: Iterable[int]) -> None:
         at_work = {device for device, rank in self.ranks.items() if rank.step is not None}
         stuck: set[int] = set()
         for device in chain(turns, cycle(sorted(self.ranks)) if self.ranks else ()):
@@ -145,34 +145,34 @@ class _Run:
                 return
             if device not in at_work:
                 continue
-            done = self.turn(self.ranks[device])
+            done = self.try_step(self.ranks[device])
             stuck = set() if done else {*stuck, device}
             at_work.difference_update(rank for rank in done if self.ranks[rank].step is None)
             if at_work and stuck == at_work:
-                raise self.deadlock()
+                raise self.describe_deadlock()
 
-    def turn(self, rank: _Rank) -> Sequence[int]:
+    def try_step(self, rank: _Rank) -> Sequence[int]:
         """Try the step of a rank; the ranks that are a step further, none where it has to wait."""
         step, device = rank.step, rank.program.device
         match step:
             case RankApply():
-                return self.apply(step)
+                return self.try_op(step)
             case RankSend():
-                return self.pass_on(rank, self.ranks[step.to])
+                return self.try_transfer(rank, self.ranks[step.to])
             case RankReceive():
-                return self.pass_on(self.ranks[step.source], rank)
+                return self.try_transfer(self.ranks[step.source], rank)
             case RankJoin():
-                rank.goes_on([_joined(step, rank.read(step.parts))])
+                rank.finish_step([_join_parts(step, rank.read_tiles(step.parts))])
             case RankFree():
-                rank.read(step.values)
-                rank.goes_on(())
+                rank.read_tiles(step.values)
+                rank.finish_step(())
             case None:
                 return ()
         return (device,)
 
     # Meetings
 
-    def apply(self, step: RankApply) -> Sequence[int]:
+    def try_op(self, step: RankApply) -> Sequence[int]:
         ranks = {device: self.ranks[device] for device in step.group}
         for rank in ranks.values():
             other = rank.step
@@ -182,7 +182,7 @@ class _Run:
                 raise _misfit(
                     self.ranks[step.device], rank, "they meet for different ops", "let them do the same there"
                 )
-        tiles = {device: rank.read(_operands(rank.step)) for device, rank in ranks.items()}
+        tiles = {device: rank.read_tiles(_operands(rank.step)) for device, rank in ranks.items()}
         tile_op = step.tile_op
         try:
             made = tile_op.op.on_tiles(tiles, tile_op.operands, tile_op.results)
@@ -190,10 +190,10 @@ class _Run:
             where = self.ranks[step.device].where
             raise ScheduleError(error.what, where=error.where or where, remedy=error.remedy) from error
         for device, rank in ranks.items():
-            rank.goes_on(made[device])
+            rank.finish_step(made[device])
         return step.group
 
-    def pass_on(self, sender: _Rank, receiver: _Rank) -> Sequence[int]:
+    def try_transfer(self, sender: _Rank, receiver: _Rank) -> Sequence[int]:
         send, receive = sender.step, receiver.step
         if not isinstance(send, RankSend) or not isinstance(receive, RankReceive):
             return ()
@@ -202,18 +202,18 @@ class _Run:
         if send.received != receive.result:
             remedy = "put the transfers between the two in one order, and give each send its receive"
             raise _misfit(sender, receiver, f"%{send.received} is sent where %{receive.result} is received", remedy)
-        [tile] = sender.read([send.value])
+        [tile] = sender.read_tiles([send.value])
         part = tile if send.cut is None else tile[tuple(slice(*ends) for ends in send.cut)]
         if part.shape != receive.shape.dims or part.dtype != receive.shape.dtype:
             what = f"{part.dtype}{list(part.shape)} is sent where {receive.shape} is received"
             raise _misfit(sender, receiver, what, "let both mean the same value")
-        sender.goes_on(())
-        receiver.goes_on([part])
+        sender.finish_step(())
+        receiver.finish_step([part])
         return sender.program.device, receiver.program.device
 
     # Nobody can go on
 
-    def deadlock(self) -> ScheduleError:
+    def describe_deadlock(self) -> ScheduleError:
         """What is wrong where every rank waits."""
         first = next(rank for rank in self.ranks.values() if rank.step is not None)
         path = [first]
@@ -249,7 +249,7 @@ def _boundary(sides: Iterable[Sequence[BoundaryTile]]) -> dict[int, BoundaryTile
     return {tile.number: tile for side in sides for tile in side}
 
 
-def _joined(step: RankJoin, parts: Sequence[np.ndarray]) -> np.ndarray:
+def _join_parts(step: RankJoin, parts: Sequence[np.ndarray]) -> np.ndarray:
     tile = np.zeros(step.shape.dims, step.shape.dtype)
     for start, part in zip(step.at, parts, strict=True):
         tile[tuple(slice(a, a + size) for a, size in zip(start, part.shape, strict=True))] = part

@@ -12,7 +12,7 @@ from hlosharding.schedule.op import Op
 from hlosharding.schedule.spelling import attributes_text
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.schedule.steps import names_text
-from hlosharding.schedule.tiles import Box, held
+from hlosharding.schedule.tiles import Box, numbers_held
 from hlosharding.schedule.value_type import ValueType, devices_text
 
 
@@ -48,7 +48,7 @@ class RankApply:
     @property
     def shapes(self) -> tuple[Shape, ...]:
         """Of the results' tiles."""
-        return tuple(self.tile_op.results[n].tile for n in held(self.tile_op.results, self.device))
+        return tuple(self.tile_op.results[n].tile for n in numbers_held(self.tile_op.results, self.device))
 
     def __str__(self) -> str:
         op, results = self.tile_op.op, f"{names_text(self.results)} = " if self.results else ""

@@ -41,14 +41,14 @@ def stub_program(program: ShardMapProgram, member: int) -> ShardMapProgram:
     [array([1., 2., 1., 2., 1., 2., 1., 2.], dtype=float32)]
     """
     inputs, outputs = program.boundary
-    return ShardMapProgram(stubbed(program.module, member), inputs=_tiles(inputs), outputs=_tiles(outputs))
+    return ShardMapProgram(stub_module(program.module, member), inputs=_tiles(inputs), outputs=_tiles(outputs))
 
 
 def _tiles(arrays: Iterable[BoundaryArray]) -> list[BoundaryArray]:
     return [BoundaryArray(a.shape.with_dims(a.tile), REPLICATED, memory=a.memory) for a in arrays]
 
 
-def stubbed(module: Module, member: int) -> Module:
+def stub_module(module: Module, member: int) -> Module:
     """The module of one device: no collective is left, and its number is a constant.  Raises ScheduleError.
 
     An all-reduce and a permute become a copy, a gather repeats the tile, a scatter takes a slice of it.  A loop that
@@ -68,10 +68,10 @@ def stubbed(module: Module, member: int) -> Module:
     return made
 
 
-def repeated_or_cut(dims: Sequence[int], wanted: Sequence[int]) -> list[tuple[int, int, int]]:
+def dims_that_differ(dims: Sequence[int], wanted: Sequence[int]) -> list[tuple[int, int, int]]:
     """Where a collective's result is larger or smaller than its operand: (dim, size, wanted size).
 
-    >>> repeated_or_cut((2, 8), (8, 4))
+    >>> dims_that_differ((2, 8), (8, 4))
     [(0, 2, 8), (1, 8, 4)]
     """
     return [(dim, has, wants) for dim, (has, wants) in enumerate(zip(dims, wanted, strict=True)) if has != wants]
@@ -102,13 +102,13 @@ class _Stubs:
     def _stub(self, inst: Instruction, operand: Instruction, shape: Shape) -> Instruction:
         """Between barriers: XLA neither fuses over a collective nor computes past it."""
         value = self._add(inst, "opt-barrier", operand.shape, (operand,))
-        for dim, has, wants in repeated_or_cut(operand.shape.dims, shape.dims):
+        for dim, has, wants in dims_that_differ(operand.shape.dims, shape.dims):
             value = self._repeat(inst, value, dim, wants // has) if wants > has else self._cut(inst, value, dim, wants)
         if value.opcode == "opt-barrier":
-            value = self._copied(inst, value)
+            value = self._copy(inst, value)
         return self._add(inst, "opt-barrier", shape, (value,))
 
-    def _copied(self, inst: Instruction, value: Instruction) -> Instruction:
+    def _copy(self, inst: Instruction, value: Instruction) -> Instruction:
         """Every element read and written: XLA drops a mere copy, but not a choice of which it sees no outcome."""
         shape, one = value.shape, Shape.array("pred", ())
         always = self._add(inst, "constant", one, (), literal=np.array(True))

@@ -11,14 +11,14 @@ from typing import Any
 
 from hlosharding import xla_bridge
 from hlosharding.once import once
-from hlosharding.schedule.local_ops import cut, joined_tiles
-from hlosharding.schedule.ranks.stubs import repeated_or_cut
+from hlosharding.schedule.local_ops import cut_array, join_pieces
+from hlosharding.schedule.ranks.stubs import dims_that_differ
 
 Kernel = Callable[..., Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Kernels:
+class TileKernels:
     """Functions of arrays; what is no array goes by keyword."""
 
     split: Kernel
@@ -31,20 +31,20 @@ class Kernels:
 
 
 @once
-def kernels() -> Kernels:
+def tile_kernels() -> TileKernels:
     """JAX is there from here on.
 
     >>> import numpy as np
-    >>> [tile.tolist() for tile in kernels().fit(np.float32([1, 2]), shapes=((4,), (1,), (2,)))]
+    >>> [tile.tolist() for tile in tile_kernels().fit(np.float32([1, 2]), shapes=((4,), (1,), (2,)))]
     [[1.0, 2.0, 1.0, 2.0], [1.0], [1.0, 2.0]]
     """
 
-    return Kernels(
+    return TileKernels(
         split=xla_bridge.jit(_split, static_argnames=("dim", "parts")),
         concat=xla_bridge.jit(_concat, static_argnames="dim"),
         add=xla_bridge.jit(_add),
         fit=xla_bridge.jit(_fit, static_argnames="shapes"),
-        cut=xla_bridge.jit(_taken, static_argnames="box"),
+        cut=xla_bridge.jit(_take, static_argnames="box"),
         join=xla_bridge.jit(_join, static_argnames=("at", "dims", "dtype")),
     )
 
@@ -52,13 +52,13 @@ def kernels() -> Kernels:
 def _split(x: Any, *, dim: int, parts: int) -> list[Any]:
     import jax.numpy as jnp
 
-    return [jnp.copy(piece) for piece in cut(x, dim, parts, 1)]
+    return [jnp.copy(piece) for piece in cut_array(x, dim, parts, 1)]
 
 
 def _concat(*tiles: Any, dim: int) -> list[Any]:
     import jax.numpy as jnp
 
-    return [jnp.copy(joined_tiles(tiles, dim, 1))]
+    return [jnp.copy(join_pieces(tiles, dim, 1))]
 
 
 def _add(first: Any, *others: Any) -> list[Any]:
@@ -66,21 +66,21 @@ def _add(first: Any, *others: Any) -> list[Any]:
 
 
 def _fit(x: Any, *, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
-    return [_fitted(x, dims) for dims in shapes]
+    return [_fit_one(x, dims) for dims in shapes]
 
 
-def _fitted(x: Any, dims: tuple[int, ...]) -> Any:
+def _fit_one(x: Any, dims: tuple[int, ...]) -> Any:
     import jax.numpy as jnp
 
     made = jnp.copy(x)
-    for dim, has, wants in repeated_or_cut(x.shape, dims):
+    for dim, has, wants in dims_that_differ(x.shape, dims):
         times = -(-wants // has)
         repeated = jnp.concatenate([made] * times, axis=dim) if times > 1 else made
         made = repeated[(*[slice(None)] * dim, slice(wants))]
     return made
 
 
-def _taken(x: Any, *, box: Sequence[tuple[int, int]]) -> list[Any]:
+def _take(x: Any, *, box: Sequence[tuple[int, int]]) -> list[Any]:
     return [x[tuple(slice(*ends) for ends in box)]]
 
 

@@ -2,7 +2,7 @@
 
 from hlosharding.schedule.simulation.recording import AT_START, Application, Recording
 from hlosharding.schedule.simulation.schedule_simulation import ScheduleSimulation, Semantics, StepEvent, Usage
-from hlosharding.schedule.simulation.simulator import recorded, simulate_schedule, simulated
+from hlosharding.schedule.simulation.simulator import record_steps, simulate_recording, simulate_schedule
 
 __all__ = [
     "AT_START",
@@ -12,7 +12,7 @@ __all__ = [
     "Semantics",
     "StepEvent",
     "Usage",
-    "recorded",
+    "record_steps",
+    "simulate_recording",
     "simulate_schedule",
-    "simulated",
 ]

@@ -27,20 +27,20 @@ class Links:
         self.bandwidths: list[float] = []
         self._found: dict[tuple[Any, ...], LinkUse] = {}
 
-    def uses(self) -> dict[int, LinkUse]:
+    def find_uses(self) -> dict[int, LinkUse]:
         """By the number of the application, of those that move bytes between devices."""
         done = enumerate(self.recording.applications)
-        return {number: self._use(each) for number, each in done if each.work.is_communication}
+        return {number: self._use_of(each) for number, each in done if each.work.is_communication}
 
-    def _use(self, done: Application) -> LinkUse:
+    def _use_of(self, done: Application) -> LinkUse:
         """Of equal ops on equal types once."""
         types = self.recording.types
         key = (done.step.op, *(types[n] for n in done.operands), *(types[n] for n in done.results))
         if key not in self._found:
-            self._found[key] = self._of_op(done)
+            self._found[key] = self._use_of_op(done)
         return self._found[key]
 
-    def _of_op(self, done: Application) -> LinkUse:
+    def _use_of_op(self, done: Application) -> LinkUse:
         kinds, types = self.recording.kinds, self.recording.types
         taken, made = ([kinds[types[n]] for n in names] for names in (done.operands, done.results))
         # What it takes where bytes take nothing: its start, and its hops.

@@ -20,7 +20,7 @@ from hlosharding.schedule.simulation.recording import AT_START, Application, Rec
 from hlosharding.schedule.steps import place_of
 
 
-class Worst(NamedTuple):
+class WorstMoment(NamedTuple):
     """The moment at which a device holds most of what it has."""
 
     nbytes: float
@@ -30,7 +30,7 @@ class Worst(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Held:
+class HeldMemory:
     """One class's memory: at each moment of `times`, from then on, `nbytes` are held."""
 
     times: np.ndarray
@@ -41,30 +41,33 @@ class Held:
         return float(self.nbytes.max(initial=0.0))
 
 
-def held(recording: Recording, times: Times, classes: DeviceClasses) -> list[Held]:
+def find_held(recording: Recording, times: Times, classes: DeviceClasses) -> list[HeldMemory]:
     """Of each class."""
     moments: list[list[np.ndarray]] = [[] for _ in classes.members]
     changes: list[list[np.ndarray]] = [[] for _ in classes.members]
-    for places, starts, ends, sizes in (*_buffers(recording, times, classes), *_scratch(recording, times, classes)):
+    for places, starts, ends, sizes in (
+        *_lives_of_values(recording, times, classes),
+        *_lives_of_scratch(recording, times, classes),
+    ):
         for place in places:
             moments[place] += (starts, ends)
             changes[place] += (sizes, -sizes)
     joined = [[np.concatenate(each or [np.zeros(0)]) for each in side] for side in (moments, changes)]
-    return [_summed(when, change) for when, change in zip(*joined, strict=True)]
+    return [_sum_changes(when, change) for when, change in zip(*joined, strict=True)]
 
 
-def _summed(when: np.ndarray, change: np.ndarray) -> Held:
+def _sum_changes(when: np.ndarray, change: np.ndarray) -> HeldMemory:
     order = np.lexsort((change, when))  # at one moment first what is given back
     when, level = when[order], np.cumsum(change[order])
     last = np.append(when[1:] != when[:-1], True) if len(when) else np.zeros(0, bool)
-    return Held(when[last], level[last])
+    return HeldMemory(when[last], level[last])
 
 
 Lives = tuple[Sequence[int], np.ndarray, np.ndarray, np.ndarray]
 """Classes of devices; from when, until when and how many bytes they hold."""
 
 
-def _buffers(recording: Recording, times: Times, classes: DeviceClasses) -> Iterator[Lives]:
+def _lives_of_values(recording: Recording, times: Times, classes: DeviceClasses) -> Iterator[Lives]:
     """Of all values that have memory of their own."""
     kinds, types = recording.kinds, np.array(recording.types, dtype=np.int64)
     sizes = np.array([kind.device_bytes for kind in kinds], dtype=float)[types]
@@ -73,24 +76,24 @@ def _buffers(recording: Recording, times: Times, classes: DeviceClasses) -> Iter
     owns = np.ones(len(types), bool)
     for done in views:
         owns[list(done.results)] = False
-    for each, own in _numbered([classes.of(kind.devices) for kind in kinds]).items():
+    for each, own in _places_of_equal([classes.of(kind.devices) for kind in kinds]).items():
         is_own = np.zeros(len(kinds), bool)
         is_own[own] = True
         chosen = is_own[types] & owns
         yield each, starts[chosen], ends[chosen], sizes[chosen]
 
 
-def _scratch(recording: Recording, times: Times, classes: DeviceClasses) -> Iterator[Lives]:
+def _lives_of_scratch(recording: Recording, times: Times, classes: DeviceClasses) -> Iterator[Lives]:
     """What ops need beside."""
     steps = [n for n, done in enumerate(recording.applications) if done.work.temporary_bytes]
     applied = [recording.applications[n] for n in steps]
-    for each, own in _numbered([classes.of(done.sources or done.targets) for done in applied]).items():
+    for each, own in _places_of_equal([classes.of(done.sources or done.targets) for done in applied]).items():
         chosen = [steps[n] for n in own]
         size = np.array([applied[n].work.temporary_bytes for n in own])
         yield each, np.array([times.start[n] for n in chosen]), np.array([times.end[n] for n in chosen]), size
 
 
-def _numbered(found: Sequence[Sequence[int]]) -> dict[Sequence[int], list[int]]:
+def _places_of_equal(found: Sequence[Sequence[int]]) -> dict[Sequence[int], list[int]]:
     """Of equal ones the places in the list."""
     places: dict[Sequence[int], list[int]] = {}
     for number, each in enumerate(found):
@@ -115,13 +118,13 @@ def _last_moments(recording: Recording, times: Times, views: Sequence[Applicatio
     is_kept[list(recording.freed_values)] = False
     is_kept[list(recording.results)] = True
     found[is_kept] = times.makespan
-    _overwritten(recording, times, found)
+    _end_overwritten(recording, times, found)
     for done in reversed(views):
         found[done.operands[0]] = found[[done.operands[0], *done.results]].max()
     return found
 
 
-def _overwritten(recording: Recording, times: Times, last: np.ndarray) -> None:
+def _end_overwritten(recording: Recording, times: Times, last: np.ndarray) -> None:
     """What an op overwrites is gone when it starts."""
     for number in recording.numbers_where(lambda op: bool(op.donated)):
         done = recording.applications[number]
@@ -129,12 +132,12 @@ def _overwritten(recording: Recording, times: Times, last: np.ndarray) -> None:
             last[done.operands[place]] = times.start[number]
 
 
-def worst(recording: Recording, times: Times, classes: DeviceClasses, memory: Sequence[Held]) -> Worst:
+def find_worst(recording: Recording, times: Times, classes: DeviceClasses, memory: Sequence[HeldMemory]) -> WorstMoment:
     """The worst moment of all devices, each by what it has."""
     has = [recording.machine.kind_of(members[:1]).memory_bytes for members in classes.members]
     place = max(range(len(memory)), key=lambda n: memory[n].peak / has[n], default=None)
     if place is None:
-        return Worst(0.0, 0, "")
+        return WorstMoment(0.0, 0, "")
     level = memory[place]
     moment = float(level.times[int(level.nbytes.argmax())])
     device = classes.members[place][0]
@@ -146,4 +149,4 @@ def worst(recording: Recording, times: Times, classes: DeviceClasses, memory: Se
         ),
         "the start",
     )
-    return Worst(level.peak, device, at)
+    return WorstMoment(level.peak, device, at)

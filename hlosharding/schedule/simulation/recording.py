@@ -59,24 +59,24 @@ class Recording(Observer):
         """Of the applications whose op is such a one."""
         return [number for number, done in enumerate(self.applications) if holds(done.step.op)]
 
-    def entered(self, parameters: Names, values: Sequence[Value]) -> None:
+    def on_enter(self, parameters: Names, values: Sequence[Value]) -> None:
         for value in values:
-            self._made(type_of(value), AT_START)
+            self._add_value(type_of(value), AT_START)
 
-    def applied(self, step: Apply, function: str, operands: Names, results: Names, made: Sequence[Value]) -> None:
+    def on_apply(self, step: Apply, function: str, operands: Names, results: Names, made: Sequence[Value]) -> None:
         number = len(self.applications)
         for value in made:
-            self._made(type_of(value), number)
-        work, sources, targets = self._work(step.op, operands, results)
+            self._add_value(type_of(value), number)
+        work, sources, targets = self._work_of(step.op, operands, results)
         self.applications.append(Application(step, function, operands, results, work, sources, targets))
 
-    def freed(self, values: Names) -> None:
+    def on_free(self, values: Names) -> None:
         self.freed_values.update(values)
 
-    def left(self, results: Names) -> None:
+    def on_leave(self, results: Names) -> None:
         self.results = results
 
-    def _made(self, kind: ValueType, maker: int) -> None:
+    def _add_value(self, kind: ValueType, maker: int) -> None:
         self.makers.append(maker)
         key = id(kind.shape), id(kind.devices), id(kind.sharding)
         found = self._seen.get(key)
@@ -90,7 +90,7 @@ class Recording(Observer):
             self.kinds.append(kind)
         return self._numbers[kind]
 
-    def _work(self, op: Op, operands: Names, results: Names) -> tuple[Work, tuple[int, ...], tuple[int, ...]]:
+    def _work_of(self, op: Op, operands: Names, results: Names) -> tuple[Work, tuple[int, ...], tuple[int, ...]]:
         """Of equal ops on equal types once."""
         types = self.types
         key = (op, *[types[n] for n in operands], *[types[n] for n in results])

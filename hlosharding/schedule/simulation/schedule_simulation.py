@@ -16,13 +16,13 @@ from hlosharding.cost import (
     NOTHING,
     CostReport,
     FlopsByType,
-    Level,
     Machine,
-    Row,
-    Slice,
     StepBreakdown,
     StepFigures,
     Times,
+    TraceLevel,
+    TraceRow,
+    TraceSlice,
     WholeStep,
     streams_of,
     trace_text,
@@ -31,7 +31,7 @@ from hlosharding.errors import ScheduleError
 from hlosharding.notebook import InNotebooks
 from hlosharding.schedule.op import Op, Work
 from hlosharding.schedule.simulation.device_classes import DeviceClasses
-from hlosharding.schedule.simulation.memory_over_time import Held, Worst, held, worst
+from hlosharding.schedule.simulation.memory_over_time import HeldMemory, WorstMoment, find_held, find_worst
 from hlosharding.schedule.simulation.recording import Application, Recording
 from hlosharding.schedule.steps import place_of, step_text
 from hlosharding.schedule.value_type import devices_text
@@ -116,14 +116,14 @@ class ScheduleSimulation(InNotebooks):
     """Of the ops whose source lines were asked for."""
 
     @cached_property
-    def memory(self) -> Sequence[Held]:
+    def memory(self) -> Sequence[HeldMemory]:
         """Over time, by class."""
-        return held(self.recording, self.times, self.classes)
+        return find_held(self.recording, self.times, self.classes)
 
     @cached_property
-    def worst_memory(self) -> Worst:
+    def worst_memory(self) -> WorstMoment:
         """The moment at which a device holds most of what it has."""
-        return worst(self.recording, self.times, self.classes, self.memory)
+        return find_worst(self.recording, self.times, self.classes, self.memory)
 
     @property
     def time_s(self) -> float:
@@ -155,9 +155,9 @@ class ScheduleSimulation(InNotebooks):
     @property
     def timeline(self) -> Iterator[StepEvent]:
         """The steps, in the schedule's order."""
-        return (self._event(number) for number in range(len(self.recording.applications)))
+        return (self._event_of(number) for number in range(len(self.recording.applications)))
 
-    def _event(self, number: int) -> StepEvent:
+    def _event_of(self, number: int) -> StepEvent:
         done: Application = self.recording.applications[number]
         return StepEvent(
             number,
@@ -177,7 +177,7 @@ class ScheduleSimulation(InNotebooks):
         number = max(range(len(ends)), key=ends.__getitem__, default=NOTHING)
         chain: list[StepEvent] = []
         while number != NOTHING:
-            chain.append(self._event(number))
+            chain.append(self._event_of(number))
             number = self.times.cause[number]
         return tuple(reversed(chain))
 
@@ -244,23 +244,24 @@ class ScheduleSimulation(InNotebooks):
     def save_trace(self, path: Any) -> None:
         """Write a trace for Perfetto (ui.perfetto.dev): a row for each class of devices; whole or not at all."""
         rows = [
-            Row(f"devices {devices_text(each)} of {self.machine.name}", streams_of(())) for each in self.classes.members
+            TraceRow(f"devices {devices_text(each)} of {self.machine.name}", streams_of(()))
+            for each in self.classes.members
         ]
         memory = (
-            Level(row, float(when), float(nbytes))
+            TraceLevel(row, float(when), float(nbytes))
             for row, level in enumerate(self.memory)
             for when, nbytes in zip(level.times, level.nbytes, strict=True)
         )
         write_whole(path, trace_text(rows, self._slices(), memory))
 
-    def _slices(self) -> Iterator[Slice]:
+    def _slices(self) -> Iterator[TraceSlice]:
         for event in self.timeline:
             details: dict[str, Any] = {"step": event.text, "at": event.place, "bytes received": event.received_bytes}
             if lines := self.source_lines(event):
                 details["seconds by source line"] = lines
             name = self.recording.applications[event.number].step.op.name
             for row in self.classes.of(event.devices):
-                yield Slice(row, int(event.is_communication), name, event.start, event.end - event.start, details)
+                yield TraceSlice(row, int(event.is_communication), name, event.start, event.end - event.start, details)
 
     def __str__(self) -> str:
         rows = [f"{devices_text(u.devices)}: {u.share:.0%} busy, peak {u.peak_bytes / 1e6:,.3g} MB" for u in self.usage]

@@ -1,7 +1,7 @@
 """One run of a schedule on a machine: when each step runs, and what each device holds.
 
-Floor: schedule.  Prices are the ops' own, times those of `cost.in_order`, or of `cost.sharing` where transfers share
-links: every lane works in the schedule's order.
+Floor: schedule.  Prices are the ops' own, times those of `cost.run_in_order`, or of `cost.run_sharing_links` where
+transfers share links: every lane works in the schedule's order.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hlosharding.collector import collector_waits
-from hlosharding.cost import Machine, Tasks, Times, WholeStep, in_order, sharing
+from hlosharding.cost import Machine, Tasks, Times, WholeStep, run_in_order, run_sharing_links
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule.interpreter import interpret
 from hlosharding.schedule.simulation.contention import Links
@@ -34,10 +34,10 @@ def simulate_schedule(
     """
     if semantics not in _SEMANTICS:
         raise ScheduleError(f"no semantics {semantics!r}", remedy=f"there are {', '.join(_SEMANTICS)}")
-    return simulated(recorded(functions, machine), semantics, whole)
+    return simulate_recording(record_steps(functions, machine), semantics, whole)
 
 
-def recorded(functions: Functions, machine: Machine) -> Recording:
+def record_steps(functions: Functions, machine: Machine) -> Recording:
     """The steps, checked and priced.  Raises ScheduleError where the schedule breaks a law."""
     recording = Recording(machine)
     interpret(functions, observer=recording)
@@ -45,7 +45,7 @@ def recorded(functions: Functions, machine: Machine) -> Recording:
 
 
 @collector_waits
-def simulated(
+def simulate_recording(
     recording: Recording, semantics: Semantics = "overlap", whole: WholeStep | None = None
 ) -> ScheduleSimulation:
     """As `simulate_schedule`, of steps that were recorded already."""
@@ -62,19 +62,19 @@ def simulated(
     return ScheduleSimulation(machine, recording, times, classes, semantics, whole)
 
 
-def _alone(recording: Recording, tasks: Tasks) -> Times:
-    return in_order(tasks)
+def _run_alone(recording: Recording, tasks: Tasks) -> Times:
+    return run_in_order(tasks)
 
 
-def _with_others(recording: Recording, tasks: Tasks) -> Times:
+def _run_with_others(recording: Recording, tasks: Tasks) -> Times:
     links = Links(recording)
-    return sharing(tasks, links.uses(), links.bandwidths)
+    return run_sharing_links(tasks, links.find_uses(), links.bandwidths)
 
 
 def _tasks(recording: Recording, lanes: _Lanes) -> Tasks:
     makers, done = recording.makers, recording.applications
     waits: list[Sequence[int]] = [[m for n in each.operands if (m := makers[n]) != AT_START] for each in done]
-    return Tasks([each.work.seconds for each in done], [lanes.of(each) for each in done], waits)
+    return Tasks([each.work.seconds for each in done], [lanes.lanes_of(each) for each in done], waits)
 
 
 class _Lanes:
@@ -84,15 +84,15 @@ class _Lanes:
         self.classes = classes
         self.found: dict[tuple[int, int, bool], tuple[int, ...]] = {}
 
-    def of(self, done: Application) -> tuple[int, ...]:
+    def lanes_of(self, done: Application) -> tuple[int, ...]:
         """Of one application.  Those of one kind name their devices by the same objects."""
         key = (id(done.sources), id(done.targets), done.work.is_communication)
         if key not in self.found:
-            self.found[key] = self.lanes(done)
+            self.found[key] = self.find_lanes(done)
         return self.found[key]
 
-    def lanes(self, done: Application) -> tuple[int, ...]:
-        """As `of`, the first time."""
+    def find_lanes(self, done: Application) -> tuple[int, ...]:
+        """As `lanes_of`, the first time."""
         return self.classes.of((*done.sources, *done.targets))
 
 
@@ -103,15 +103,15 @@ class _OverlapLanes(_Lanes):
         super().__init__(classes)
         self.connections: dict[tuple[object, ...], int] = {}
 
-    def lanes(self, done: Application) -> tuple[int, ...]:
+    def find_lanes(self, done: Application) -> tuple[int, ...]:
         if not done.work.is_communication:
-            return super().lanes(done)
+            return super().find_lanes(done)
         ends = (done.sources, done.targets)
         return (self.connections.setdefault(ends, len(self.classes.members) + len(self.connections)),)
 
 
 _SEMANTICS: dict[str, tuple[type[_Lanes], Callable[[Recording, Tasks], Times]]] = {
-    "overlap": (_OverlapLanes, _alone),
-    "synchronous": (_Lanes, _alone),
-    "contention": (_OverlapLanes, _with_others),
+    "overlap": (_OverlapLanes, _run_alone),
+    "synchronous": (_Lanes, _run_alone),
+    "contention": (_OverlapLanes, _run_with_others),
 }

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hlosharding as hs
-from hlosharding.cost import cost, machines, op_cost
+from hlosharding.cost import cost, machines, op_work
 from hlosharding.errors import CostError
 from hlosharding.ir import Instruction
 from tests.support.fused_attention import Sizes, attention_step
@@ -39,7 +39,7 @@ def calling(target: str, sharding: str = "") -> hs.Module:
 def test_a_call_that_costs_what_cudnns_costs_is_priced_like_it() -> None:
     own = calling("call_costs_flash")
     theirs = attention_step(Sizes(shared=8)).by_name("there")
-    assert op_cost(own.by_name("o")) == op_cost(theirs)
+    assert op_work(own.by_name("o")) == op_work(theirs)
     [row] = [row for row in cost(own, machines.h100(1)).rows if row.time_s]
     [other] = [row for row in cost(theirs.module, machines.h100(1)).rows if row.instruction is theirs]
     assert row.time_s == pytest.approx(other.time_s)
@@ -86,4 +86,4 @@ def test_what_is_no_cost_is_an_error_that_names_the_call(what: str) -> None:
 def test_numbers_of_numpy_are_numbers() -> None:
     found = hs.CallCost(np.float64(8), np.int64(4))  # pyright: ignore[reportArgumentType]
     hs.register_rule("call_costs_numpy", "b s h d, b s h d, b s h d -> b s h d", cost=lambda call: found)
-    assert op_cost(calling("call_costs_numpy").by_name("o"))[:3] == (8.0, 0.0, 4.0)
+    assert op_work(calling("call_costs_numpy").by_name("o"))[:3] == (8.0, 0.0, 4.0)

@@ -122,11 +122,11 @@ def test_a_machine_that_does_not_say_what_a_launch_takes_runs_nothing_eagerly() 
 
 
 def test_what_runs_it_goes_with_the_machine() -> None:
-    run: Machine = machines.a100(16).running("eager")
+    run: Machine = machines.a100(16).with_runtime("eager")
     assert run.with_devices(8).runtime == run.among((0, 1)).runtime == "eager"
-    assert run.running(None) is run
-    assert run.running("compiled") == machines.a100(16)
-    mixed = Machine.of_parts(machines.a100(8), machines.h100(8)).running("eager")
+    assert run.with_runtime(None) is run
+    assert run.with_runtime("compiled") == machines.a100(16)
+    mixed = Machine.of_parts(machines.a100(8), machines.h100(8)).with_runtime("eager")
     assert {part.runtime for part in mixed.parts} == {mixed.runtime} == {"eager"}
 
 

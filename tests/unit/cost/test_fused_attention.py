@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 import hlosharding as hs
-from hlosharding.cost import op_cost
+from hlosharding.cost import op_work
 from tests.support.fused_attention import Sizes, attention_step
 
 SIZES = Sizes()
@@ -17,7 +17,7 @@ SIZES = Sizes()
 def test_two_products_forward_and_five_backward(is_causal: bool) -> None:
     module = attention_step(SIZES, is_causal=is_causal)
     product = 2.0 * SIZES.scores * SIZES.depth * (0.5 if is_causal else 1.0)
-    forward, backward = (op_cost(module.by_name(name)) for name in ("there", "back"))
+    forward, backward = (op_work(module.by_name(name)) for name in ("there", "back"))
     assert (forward.flops, backward.flops) == (2 * product, 5 * product)
     rows = SIZES.batch * SIZES.length * SIZES.depth * 2
     queries, keys, sums = rows * SIZES.heads, rows * SIZES.shared, SIZES.batch * SIZES.heads * SIZES.length * 4

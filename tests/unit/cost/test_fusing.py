@@ -7,8 +7,8 @@ import pytest
 
 import hlosharding as hs
 from hlosharding.cost import peak_memory, temporary_memory
-from hlosharding.cost.fusing import absorbed, computed_inside, kernel_bytes
-from hlosharding.cost.work import op_cost
+from hlosharding.cost.fusing import find_hidden, find_ops_inside, kernel_bytes
+from hlosharding.cost.work import op_work
 from hlosharding.ir import Module
 
 SIZE = 4 * 1024
@@ -22,8 +22,8 @@ def module_of(lines: str, inputs: int) -> Module:
 
 def kernel_traffic(module: Module) -> float:
     entry = module.entry
-    hidden = absorbed(entry)
-    return sum(kernel_bytes(op, op_cost(op).bytes, hidden) for op in entry.instructions if op.opcode != "parameter")
+    hidden = find_hidden(entry)
+    return sum(kernel_bytes(op, op_work(op).bytes, hidden) for op in entry.instructions if op.opcode != "parameter")
 
 
 def test_a_kernel_reads_each_value_once() -> None:
@@ -32,8 +32,8 @@ def test_a_kernel_reads_each_value_once() -> None:
         "  a = f32[1024] add(x0, x1)\n  b = f32[1024] subtract(x0, x1)\n  ROOT c = f32[1024] multiply(a, b)", 2
     )
     assert kernel_traffic(module) == 3 * SIZE
-    hidden = absorbed(module.entry)
-    assert {op.name for op in computed_inside(module.by_name("c"), hidden)} == {"a", "b"}
+    hidden = find_hidden(module.entry)
+    assert {op.name for op in find_ops_inside(module.by_name("c"), hidden)} == {"a", "b"}
 
 
 def test_what_several_kernels_compute_is_read_by_each() -> None:
@@ -50,7 +50,7 @@ def test_a_value_with_readers_is_written_where_that_moves_less(inputs: int, is_w
     lines += "".join(f"  v{n + 1} = f32[1024] add(v{n}, x{n})\n" for n in range(1, inputs))
     lines += f"  b = f32[1024] exponential(v{inputs})\n  c = f32[1024] sine(v{inputs})\n"
     module = module_of(lines + "  ROOT t = (f32[1024], f32[1024]) tuple(b, c)", inputs)
-    assert (module.by_name(f"v{inputs}") not in absorbed(module.entry)) == is_written
+    assert (module.by_name(f"v{inputs}") not in find_hidden(module.entry)) == is_written
     assert kernel_traffic(module) == min(2 * inputs + 2, inputs + 1 + 4) * SIZE
 
 

@@ -78,7 +78,7 @@ def test_no_kernel_waits_for_itself() -> None:
 
     module = module_of(between, X)
     kernels = Kernels(module, joins=True)
-    found = (kernels.kernel(op, 0.0) for op in module.entry.instructions)
+    found = (kernels.kernel_ending_in(op, 0.0) for op in module.entry.instructions)
     assert all(kernel is None or kernel.starts for kernel in found)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hlosharding.cost import machine_presets, machine_said, machines, parse_machine, preset_text
+from hlosharding.cost import machine_for, machine_presets, machines, parse_machine, preset_text
 from hlosharding.errors import CostError
 
 
@@ -15,7 +15,7 @@ def test_every_preset_comes_back_from_its_name(name: str) -> None:
     made = machine_presets()[name](8)
     text = preset_text(made)
     assert text is not None
-    assert machine_said(parse_machine(text), 8) == made
+    assert machine_for(parse_machine(text), 8) == made
 
 
 def test_what_is_no_preset_has_no_name() -> None:

@@ -11,10 +11,13 @@ from hlosharding.cost import Machine, machines, nearest_set
     ("machine", "title"),
     [
         (machines.h100(64), "torchtitan, H100"),
-        (machines.h100(8).running("eager"), "llm-foundry, A100 and H100"),
-        (machines.a100_40gb(16).running("eager"), "llm-foundry, A100 and H100"),
-        (machines.a100(4).running("eager"), "vTrain, one node, width 2048, T at most 4"),  # more rows than its twin
-        (machines.a100(1024).running("eager"), "Megatron, A100"),
+        (machines.h100(8).with_runtime("eager"), "llm-foundry, A100 and H100"),
+        (machines.a100_40gb(16).with_runtime("eager"), "llm-foundry, A100 and H100"),
+        (
+            machines.a100(4).with_runtime("eager"),
+            "vTrain, one node, width 2048, T at most 4",
+        ),  # more rows than its twin
+        (machines.a100(1024).with_runtime("eager"), "Megatron, A100"),
         (machines.tpu_v7(256), "MaxText, TPU v7"),
     ],
     ids=lambda value: value.name if isinstance(value, Machine) else "",

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hlosharding.cost import LinkUse, Tasks, in_order, sharing
-from hlosharding.cost.sharing import fair_shares
+from hlosharding.cost import LinkUse, Tasks, run_in_order, run_sharing_links
+from hlosharding.cost.sharing import divide_fairly
 
 RATE = 100.0
 
@@ -21,7 +21,7 @@ def alone(*links: int, latency: float = 0.0, speed: float = RATE) -> LinkUse:
 def run(seconds: list[float], uses: list[LinkUse], bandwidths: list[float]) -> list[float]:
     """When tasks end that may all begin at once."""
     tasks = Tasks(seconds, [(n,) for n in range(len(seconds))], [()] * len(seconds))
-    return sharing(tasks, dict(enumerate(uses)), bandwidths).end
+    return run_sharing_links(tasks, dict(enumerate(uses)), bandwidths).end
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
@@ -48,14 +48,14 @@ def test_what_is_slower_on_its_way_leaves_the_rest() -> None:
 
 def test_the_textbook_example_of_fairness() -> None:
     """One over both links, one over the first, two over the second: a third of the second each, then what is left."""
-    shares = fair_shares({0: alone(0, 1), 1: alone(0), 2: alone(1), 3: alone(1)}, [RATE, RATE])
+    shares = divide_fairly({0: alone(0, 1), 1: alone(0), 2: alone(1), 3: alone(1)}, [RATE, RATE])
     assert [shares[n] for n in range(4)] == [pytest.approx(each) for each in (1 / 3, 2 / 3, 1 / 3, 1 / 3)]
 
 
 def test_lanes_work_in_order() -> None:
     """The second waits for the first on its lane, the third for the second, each alone on the link."""
     tasks = Tasks([1.0, 2.0, 3.0], [(0,), (0, 1), (1,)], [(), (), ()])
-    found = sharing(tasks, dict.fromkeys(range(3), alone(0)), [RATE])
+    found = run_sharing_links(tasks, dict.fromkeys(range(3), alone(0)), [RATE])
     assert (found.start, found.cause) == ([0.0, 1.0, 3.0], [-1, 0, 1])
 
 
@@ -81,30 +81,30 @@ def programs(draw: st.DrawFn) -> tuple[Tasks, dict[int, LinkUse]]:
 @given(programs())
 def test_nobody_is_faster_than_alone(program: tuple[Tasks, dict[int, LinkUse]]) -> None:
     tasks, uses = program
-    slow, fast = sharing(tasks, uses, BANDWIDTHS), in_order(tasks)
+    slow, fast = run_sharing_links(tasks, uses, BANDWIDTHS), run_in_order(tasks)
     assert all(a >= b * (1 - 1e-12) for a, b in zip(slow.end, fast.end, strict=True))
-    assert sharing(tasks, uses, BANDWIDTHS) == slow
+    assert run_sharing_links(tasks, uses, BANDWIDTHS) == slow
 
 
 @given(programs())
 def test_who_meets_nobody_takes_what_it_takes_alone(program: tuple[Tasks, dict[int, LinkUse]]) -> None:
     tasks, uses = program
-    fast = in_order(tasks)
+    fast = run_in_order(tasks)
     spans = [(use.links, fast.start[n] + use.latency, fast.end[n]) for n, use in uses.items()]
     meet = any(
         a is not b and set(a[0]) & set(b[0]) and max(a[1], b[1]) < min(a[2], b[2]) for a, b in product(spans, spans)
     )
     if not meet:
-        assert sharing(tasks, uses, BANDWIDTHS) == fast
+        assert run_sharing_links(tasks, uses, BANDWIDTHS) == fast
     links_of_their_own = {n: LinkUse(use.latency, RATE, (n,)) for n, use in uses.items()}
-    assert sharing(tasks, links_of_their_own, [RATE] * len(tasks.seconds)) == fast
+    assert run_sharing_links(tasks, links_of_their_own, [RATE] * len(tasks.seconds)) == fast
 
 
 @given(programs())
 def test_no_link_carries_more_than_it_can(program: tuple[Tasks, dict[int, LinkUse]]) -> None:
     """In every span of time, the bytes of those that are under way only then."""
     tasks, uses = program
-    times = sharing(tasks, uses, BANDWIDTHS)
+    times = run_sharing_links(tasks, uses, BANDWIDTHS)
     spans = {
         n: (times.start[n] + use.latency, times.end[n], (tasks.seconds[n] - use.latency) * use.speed)
         for n, use in uses.items()
@@ -122,7 +122,7 @@ def test_no_link_is_promised_twice_and_nobody_waits_without_need(
 ) -> None:
     """Max-min: who is slower than alone has a full link on which nobody is faster."""
     _, uses = program
-    rates = {n: share * uses[n].speed for n, share in fair_shares(uses, BANDWIDTHS).items()}
+    rates = {n: share * uses[n].speed for n, share in divide_fairly(uses, BANDWIDTHS).items()}
     loads = [sum(rates[n] for n, use in uses.items() if link in use.links) for link in range(LINKS)]
     assert all(load <= bandwidth * (1 + 1e-12) for load, bandwidth in zip(loads, BANDWIDTHS, strict=True))
     for number, use in uses.items():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import hlosharding as hs
 from hlosharding.cost import StepBreakdown, cost, machines, simulate
-from hlosharding.cost.step_breakdown import PARTS, Part, exposed
+from hlosharding.cost.step_breakdown import PARTS, Part, find_exposed
 from tests.unit.cost.test_simulator import TRIP, Program
 
 H100 = machines.h100(8)
@@ -71,7 +71,7 @@ def test_each_moment_counts_once(
     computing: list[tuple[int, int]], near: list[tuple[int, int]], far: list[tuple[int, int]]
 ) -> None:
     others = [[(*span, "inside_s") for span in near], [(*span, "host_s") for span in far]]
-    found = exposed([(*span, None) for span in computing], others, 30)
+    found = find_exposed([(*span, None) for span in computing], others, 30)
 
     def busy(spans: list[tuple[int, int]], moment: int) -> bool:
         return any(a <= moment < b for a, b in spans)

@@ -11,7 +11,7 @@ import pytest
 from jax import lax
 
 from hlosharding import load, xla_bridge
-from hlosharding.cost import cost, op_cost
+from hlosharding.cost import cost, op_work
 from hlosharding.ir import Module
 
 F32 = jnp.float32
@@ -124,7 +124,7 @@ def test_loops_count_every_trip_where_xla_counts_one() -> None:
 
 def one(body: str, name: str = "r", head: str = ""):
     text = f"HloModule m\n{head}\nadd {{ u = f32[] parameter(0)  v = f32[] parameter(1)  ROOT w = f32[] add(u, v) }}\n"
-    return op_cost(load(text + f"ENTRY main {{ {body} }}").by_name(name))
+    return op_work(load(text + f"ENTRY main {{ {body} }}").by_name(name))
 
 
 def test_a_gather_moves_what_it_fetches_not_what_it_points_into() -> None:

@@ -131,20 +131,20 @@ def test_a_callee_that_does_not_fit_its_call(op: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("op", "words"),
     [
-        ("all-reduce(x), replica_groups={{0,1},{1,2}}, to_apply=add", "device 1 twice in its replica groups"),
-        ("all-reduce(x), replica_groups={{0,-1}}, to_apply=add", "device -1 in its replica groups"),
+        ("all-reduce(x), replica_groups={{0,1},{1,2}}, to_apply=add", "replica 1 twice in its replica groups"),
+        ("all-reduce(x), replica_groups={{0,-1}}, to_apply=add", "replica -1 in its replica groups"),
         (
             "all-reduce(x), replica_groups={{0,4}}, channel_id=1, use_global_device_ids=true, to_apply=add",
             "device 4 in its",
         ),
-        ("all-to-all(x), replica_groups={{0,1,1,2}}, dimensions={0}", "device 1 twice in its replica groups"),
-        ("collective-permute(x), source_target_pairs={{0,1},{0,2}}", "device 0 twice among its sources"),
+        ("all-to-all(x), replica_groups={{0,1,1,2}}, dimensions={0}", "replica 1 twice in its replica groups"),
+        ("collective-permute(x), source_target_pairs={{0,1},{0,2}}", "replica 0 twice among its sources"),
         ("collective-permute(x), source_target_pairs={{0,1},{2,1}}, channel_id=1", "device 1 twice among its targets"),
         (
             "collective-permute(x), source_target_pairs={{0,4}}, channel_id=1",
             "device 4 among its targets; the program is for 4",
         ),
-        ("collective-permute(x), source_target_pairs={{0,-1}}", "device -1 among its targets"),
+        ("collective-permute(x), source_target_pairs={{0,-1}}", "replica -1 among its targets"),
     ],
 )
 def test_ids_that_nobody_can_have(op: str, words: str) -> None:

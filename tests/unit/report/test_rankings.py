@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from hlosharding.cost import Calibration, machines
-from hlosharding.cost.calibration import calibration, probes
+from hlosharding.cost.calibration import all_probes, fit_to_probes
 from hlosharding.report import calibration_view, ranking_view, to_record, to_text
 from hlosharding.search import Plan, RankedPlan, Ranking
 
@@ -35,13 +35,13 @@ def test_of_no_plans() -> None:
 
 def calibrated() -> Calibration:
     real = replace(machines.a100(2), program_launch=1e-4)
-    return calibration(machines.h100(2), probes(2), lambda probe: probe.predicted(real))
+    return fit_to_probes(machines.h100(2), all_probes(2), lambda probe: probe.predict_seconds(real))
 
 
 def test_a_calibration() -> None:
     found = calibrated()
     record = to_record(found)
-    assert len(record["measurements"]) == len(probes(2))
-    assert {row["probe"] for row in record["measurements"]} == {str(probe) for probe in probes(2)}
+    assert len(record["measurements"]) == len(all_probes(2))
+    assert {row["probe"] for row in record["measurements"]} == {str(probe) for probe in all_probes(2)}
     text = to_text(calibration_view(found))
     assert all(kind in text for kind in found.by_kind)

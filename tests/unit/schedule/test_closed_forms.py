@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hlosharding.schedule import Kind, ScheduleSimulation
+from hlosharding.schedule import PassKind, ScheduleSimulation
 from tests.support.uniform_pipelines import machine, pipeline
 
 GRID = [(2, 4), (4, 8), (4, 16), (8, 16), (8, 32)]
@@ -16,7 +16,7 @@ def simulated(
 ) -> ScheduleSimulation:
     stages = p * v
     made = pipeline(p, m, [f / v] * stages, [b / v] * stages, [w / v] * stages if w else (), chunks=v)
-    seconds: dict[Kind, float] = {"forward": f, "backward": b, "weights": w or 1.0}
+    seconds: dict[PassKind, float] = {"forward": f, "backward": b, "weights": w or 1.0}
     return made.schedule(name, m, seconds=seconds).simulate(machine(p))
 
 

@@ -41,7 +41,7 @@ def test_what_a_run_on_types_says_is_so_in_every_run(functions: Functions, data:
 
     def inputs(seed: int) -> list[Any]:
         random = np.random.default_rng(seed)
-        return [kind.array(random.integers(-9, 9, kind.shape.dims)) for kind in types if kind is not None]
+        return [kind.as_array(random.integers(-9, 9, kind.shape.dims)) for kind in types if kind is not None]
 
     known = inputs(0)
     mixed = Seen(functions, [a if k else t for a, t, k in zip(known, types, is_known, strict=True)])

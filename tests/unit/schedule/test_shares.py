@@ -9,8 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hlosharding.errors import ScheduleError
-from hlosharding.schedule.local_ops import in_order
-from hlosharding.schedule.shares import Share, Shares, joined
+from hlosharding.schedule.local_ops import check_order
+from hlosharding.schedule.shares import Share, Shares, join_shares
 from hlosharding.schedule.value_type import parse_type
 
 SIZES = {"data": 3, "micro": 2, "other": 2}
@@ -58,25 +58,25 @@ def test_a_sum_is_lawful_where_its_terms_are_those_of_a_box_each_once(pieces: li
     is_lawful = len(every) == len(set(every)) and set(every) == terms_of(union)
     assume(any(map(shares_of, pieces)))  # any wholes may be added
     if is_lawful:
-        assert joined([shares_of(box) for box in pieces], is_sum=True) == shares_of(union)
+        assert join_shares([shares_of(box) for box in pieces], is_sum=True) == shares_of(union)
     else:
         with pytest.raises(ScheduleError):
-            joined([shares_of(box) for box in pieces], is_sum=True)
+            join_shares([shares_of(box) for box in pieces], is_sum=True)
 
 
 def test_what_is_missing_is_counted() -> None:
     corner = [(Share("data", 2, (d,), is_sum=True), Share("micro", 2, (m,), is_sum=True)) for d, m in ((0, 0), (1, 1))]
     with pytest.raises(ScheduleError, match="2 of 4 terms of data and micro do not add up"):
-        joined(corner, is_sum=True)
+        join_shares(corner, is_sum=True)
 
 
 def test_what_is_there_twice_is_named() -> None:
     one = Share("data", 2, (0,), is_sum=True), Share("micro", 2, (1,), is_sum=True)
     with pytest.raises(ScheduleError, match="term 0 of data and 1 of micro is in the sum twice"):
-        joined([one, (Share("micro", 2, (1,), is_sum=True),), one[:1]], is_sum=True)
+        join_shares([one, (Share("micro", 2, (1,), is_sum=True),), one[:1]], is_sum=True)
 
 
 def test_pieces_of_one_axis_come_in_its_order_whatever_others_there_are() -> None:
-    in_order([parse_type(f"f32[4] on {{0}}, piece 1/2 of data, piece {n}/2 of micro") for n in range(2)])
+    check_order([parse_type(f"f32[4] on {{0}}, piece 1/2 of data, piece {n}/2 of micro") for n in range(2)])
     with pytest.raises(ScheduleError, match="another order"):
-        in_order([parse_type(f"f32[4] on {{0}}, piece 1/2 of data, piece {n}/2 of micro") for n in (1, 0)])
+        check_order([parse_type(f"f32[4] on {{0}}, piece 1/2 of data, piece {n}/2 of micro") for n in (1, 0)])

@@ -11,7 +11,7 @@ from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.ir import Shape
 from hlosharding.schedule import UserOp, parse_schedule
 from hlosharding.schedule.sources import Constant
-from hlosharding.schedule.spelling import attributes_text, built_in
+from hlosharding.schedule.spelling import attributes_text, parse_op
 
 VALUES: dict[str, Any] = {
     "scalar": np.int32(-3),
@@ -28,7 +28,7 @@ VALUES: dict[str, Any] = {
 @pytest.mark.parametrize("name", VALUES)
 def test_printed_and_read_again_it_has_the_same_elements(name: str) -> None:
     made = Constant.of(VALUES[name], (0,))
-    [found] = built_in("constant", attributes_text(made)).meaning([], [])
+    [found] = parse_op("constant", attributes_text(made)).meaning([], [])
     assert found.dtype == VALUES[name].dtype
     np.testing.assert_array_equal(found, VALUES[name])
 

@@ -36,7 +36,7 @@ def check(sizes: BatchSizes, plan: Plan, batch_sizes: Sequence[int]) -> None:
     every = [SizedPlan(replace(plan, microbatches=count), size) for count in counts for size in batch_sizes]
     prices, runs = PlanPrices(sizes, every, MACHINE), PipelineRuns(MACHINE)
     for each in every:
-        found, cut = prices.simulated(each), prices.cut(each)
+        found, cut = prices.simulate(each), prices.cut(each)
         expected = runs.simulate(cut, cut.usual_order, each.plan.microbatches)
         assert found.time_s == pytest.approx(expected.time_s, rel=1e-6)
         assert found.peak_memory_bytes == expected.peak_memory_bytes
@@ -63,8 +63,8 @@ def test_how_data_ways_are_parted_counts() -> None:
     every = [SizedPlan(Plan(8, strategy="fsdp", replicas=replicas), 64) for replicas in (1, 2, 4)]
     sizes = mlp_sizes()
     together = PlanPrices(sizes, every, MACHINE)
-    alone = [PlanPrices(sizes, [each], MACHINE).simulated(each).time_s for each in every]
-    assert [together.simulated(each).time_s for each in every] == alone
+    alone = [PlanPrices(sizes, [each], MACHINE).simulate(each).time_s for each in every]
+    assert [together.simulate(each).time_s for each in every] == alone
     assert len(set(alone)) == 3
 
 
@@ -79,7 +79,7 @@ def test_few_are_cut() -> None:
 
     prices = Counted(sizes, every, MACHINE)
     for each in every:
-        prices.simulated(each)
+        prices.simulate(each)
     assert cut == [8, 256]
     assert sizes.traced == [64, 512]
 

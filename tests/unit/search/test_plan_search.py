@@ -17,7 +17,7 @@ from hlosharding.cost import Machine, machines
 from hlosharding.errors import ScheduleError
 from hlosharding.search import Plan, Planner, plan_space
 from hlosharding.search.least_seconds import LeastWork, least_seconds
-from hlosharding.search.priced_plan import in_order
+from hlosharding.search.priced_plan import sort_by_throughput
 from hlosharding.search.tensor_parallel import tensor_splits
 from tests.support.training_steps import perceptron as step
 
@@ -81,7 +81,7 @@ def test_rows_of_stacked_weights_are_split_as_single_weights() -> None:
 def test_heads_that_do_not_divide_are_not_split() -> None:
     sizes = dict.fromkeys("qkvo", (16, 16)) | {"up": (16, 64), "down": (64, 16)}
     module = hs.trace(attention)({name: jnp.ones(size) for name, size in sizes.items()}, jnp.ones((2, 8, 16)))
-    local = hs.partition(hs.propagate(Planner(module, ["x"]).annotated(Plan(1, 8)), to_outputs=True), num_partitions=8)
+    local = hs.partition(hs.propagate(Planner(module, ["x"]).annotate(Plan(1, 8)), to_outputs=True), num_partitions=8)
     given = [np.random.default_rng(0).normal(size=p.shape.dims).astype(np.float32) for p in module.entry.parameters]
     weights = dict(zip(sorted(sizes), given[:-1], strict=True))
     np.testing.assert_allclose(local.run_reference(*given), attention(weights, given[-1]), rtol=1e-3, atol=1e-3)
@@ -143,7 +143,9 @@ def test_the_fastest_are_those_of_pricing_everything_alone(seed: int) -> None:
     plans = list(plan_space(4, (2, 8), ("gpipe", "1f1b"), strategies=("", "fsdp")))
     found = hs.search(chain, weights, x, batch=["x"], machine=machine, plans=plans, keep=keep)
     exact = {each.plan: each for plan in plans for each in alone(weights, x, machine, plan).table}
-    assert [priced.plan for priced in found.table[:keep]] == [each.plan for each in in_order(exact.values())[:keep]]
+    assert [priced.plan for priced in found.table[:keep]] == [
+        each.plan for each in sort_by_throughput(exact.values())[:keep]
+    ]
     assert all(exact[each.plan].time_s >= least for each, least in found.pruned if each.plan in exact)
 
 

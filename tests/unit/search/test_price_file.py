@@ -67,7 +67,7 @@ def test_interrupted_and_gone_on_is_as_in_one_run(after: int, tmp_path: Path) ->
 
 def test_what_is_known_is_not_priced_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module, path = traced(), tmp_path / "prices.jsonl"
-    priced, simulated = list[SizedPlan](), PlanPrices.simulated
+    priced, simulated = list[SizedPlan](), PlanPrices.simulate
 
     def broken_off(self: PlanPrices, wanted: SizedPlan) -> Any:
         priced.append(wanted)
@@ -75,7 +75,7 @@ def test_what_is_known_is_not_priced_again(tmp_path: Path, monkeypatch: pytest.M
             raise KeyboardInterrupt
         return simulated(self, wanted)
 
-    monkeypatch.setattr(PlanPrices, "simulated", broken_off)
+    monkeypatch.setattr(PlanPrices, "simulate", broken_off)
     with pytest.raises(KeyboardInterrupt):
         searched(module, path)
     found = searched(module, path)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hlosharding as hs
-from hlosharding.search.ragged_products import by_expert
+from hlosharding.search.ragged_products import group_by_expert
 
 OF_SEQUENCES = jax.lax.RaggedDotDimensionNumbers((((2,), (1,)), ((), ())), [1], [0])
 SIZES = np.array([[3, 5, 0, 8], [16, 0, 0, 0], [1, 2, 3, 10]], np.int32)
@@ -37,7 +37,7 @@ def test_what_lies_between_two_products_is_made_expert_by_expert(
 
     random = np.random.default_rng(0)
     up, down, x = (random.normal(size=dims).astype(np.float32) for dims in ((4, 8, 2), (4, 2, 8), rows))
-    made = by_expert(hs.trace(layer)(up, down, x, sizes))
+    made = group_by_expert(hs.trace(layer)(up, down, x, sizes))
     first, _ = made.of_opcodes("dot")
     assert str(first.shape) == between
     found = hs.partition(made).run_reference(up, down, x, sizes)

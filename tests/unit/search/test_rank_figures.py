@@ -47,13 +47,13 @@ def test_regret_is_what_the_choice_costs() -> None:
 
 def test_the_worst_inversion_comes_first() -> None:
     times = [(1.0, 40.0), (2.0, 10.0), (3.0, 30.0), (4.0, 50.0)]
-    found = rank_figures.inversions(times)
+    found = rank_figures.find_inversions(times)
     assert [(each.first, each.second) for each in found] == [(0, 1), (0, 2)]
     assert (found[0].predicted, found[0].measured) == (2.0, 4.0)
-    assert rank_figures.inversions(times, most=1) == found[:1]
-    assert rank_figures.inversions(list(reversed(times)))[0][:2] == (3, 2)
+    assert rank_figures.find_inversions(times, most=1) == found[:1]
+    assert rank_figures.find_inversions(list(reversed(times)))[0][:2] == (3, 2)
 
 
 def test_equal_times_are_no_inversion() -> None:
-    assert rank_figures.inversions([(1.0, 2.0), (1.0, 1.0), (2.0, 1.0)], most=9)[0][:2] == (0, 2)
-    assert len(rank_figures.inversions([(1.0, 2.0), (1.0, 1.0), (2.0, 2.0)])) == 0
+    assert rank_figures.find_inversions([(1.0, 2.0), (1.0, 1.0), (2.0, 1.0)], most=9)[0][:2] == (0, 2)
+    assert len(rank_figures.find_inversions([(1.0, 2.0), (1.0, 1.0), (2.0, 2.0)])) == 0

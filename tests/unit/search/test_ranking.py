@@ -12,7 +12,7 @@ from hlosharding.cost import Machine, machines
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule import Schedule, StageProgram
 from hlosharding.schedule.steps import Apply
-from hlosharding.search import OneProcess, Plan, Planner, RankedPlan, Ranking, plan_space, sampled
+from hlosharding.search import OneProcess, Plan, Planner, RankedPlan, Ranking, plan_space, sample_plans
 from tests.support.training_steps import perceptron as step
 
 
@@ -75,8 +75,8 @@ def test_stages_one_after_the_other_take_longer_than_side_by_side() -> None:
     def machine_of(busy: int) -> Machine:
         return machine.with_devices(busy)
 
-    apart = OneProcess((), overlaps=True).predicted(plan, schedule, machine_of)
-    in_turn = OneProcess((), overlaps=False).predicted(plan, schedule, machine_of)
+    apart = OneProcess((), overlaps=True).predict_seconds(plan, schedule, machine_of)
+    in_turn = OneProcess((), overlaps=False).predict_seconds(plan, schedule, machine_of)
     assert apart == pytest.approx(schedule.simulate(machine).time_s)
     assert in_turn > 2 * apart
 
@@ -89,16 +89,16 @@ def test_the_machine_is_asked_for_as_many_devices_as_work_at_once() -> None:
         asked.append(busy)
         return machines.cpu(busy)
 
-    OneProcess((), overlaps=False).predicted(plan, schedule, machine_of)
-    OneProcess((), overlaps=True).predicted(plan, schedule, machine_of)
+    OneProcess((), overlaps=False).predict_seconds(plan, schedule, machine_of)
+    OneProcess((), overlaps=True).predict_seconds(plan, schedule, machine_of)
     assert asked == [2, 4]
 
 
 def test_plans_are_drawn_by_a_seed() -> None:
     every = sorted(plan_space(8))
-    assert sampled(8, 1000, seed=3) == every
-    assert sampled(8, 5, seed=3) == sampled(8, 5, seed=3) != sampled(8, 5, seed=4)
-    assert set(sampled(8, 5, seed=3)) <= set(every)
+    assert sample_plans(8, 1000, seed=3) == every
+    assert sample_plans(8, 5, seed=3) == sample_plans(8, 5, seed=3) != sample_plans(8, 5, seed=4)
+    assert set(sample_plans(8, 5, seed=3)) <= set(every)
 
 
 def test_an_argument_that_is_not_there_is_an_error() -> None:
@@ -115,14 +115,14 @@ def test_none_could_be_run() -> None:
 def test_the_best_of_a_search_are_run_as_they_were_priced(donate: tuple[str, ...], monkeypatch: Any) -> None:
     found = hs.search(step, *arguments(), batch=["x"], machine=machines.cpu(2), microbatches=(2,), donate=donate)
     donating = list[bool]()
-    measured = OneProcess.measured
+    measured = OneProcess.measure_seconds
 
     def noted(self: OneProcess, schedule: Schedule) -> float:
         ops = [each.op for each in schedule.steps() if isinstance(each, Apply)]
         donating.append(any(op.donates for op in ops if isinstance(op, StageProgram)))
         return measured(self, schedule)
 
-    monkeypatch.setattr(OneProcess, "measured", noted)
+    monkeypatch.setattr(OneProcess, "measure_seconds", noted)
     ranking = found.measured(most=2)
     assert {row.plan for row in ranking.table} == {priced.plan for priced in found.table[:2]}
     assert donating == [bool(donate)] * 2

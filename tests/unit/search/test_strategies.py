@@ -18,7 +18,7 @@ from hlosharding.errors import AnnotationError, HloShardingError, ScheduleError
 from hlosharding.schedule import StageProgram
 from hlosharding.schedule.steps import Apply
 from hlosharding.search import STRATEGIES, Plan, Planner, fsdp, megatron, plan_space
-from hlosharding.search.strategies import Strategy, composed, over_batch, over_weights, split
+from hlosharding.search.strategies import Strategy, compose, over_batch, over_weights, split_arguments
 from tests.support.training_steps import perceptron, traced
 
 BATCH = frozenset({4})
@@ -88,7 +88,7 @@ def opcodes(schedule: hs.Schedule) -> set[str]:
 
 def test_moments_lie_as_the_weights_they_are_of() -> None:
     step, program = traced("transformer")
-    found = Planner(program, step.batch).annotated(Plan(2, 2, strategy="fsdp"))
+    found = Planner(program, step.batch).annotate(Plan(2, 2, strategy="fsdp"))
     shardings = {p.op_name: found.sharding(p) for p in found.entry.parameters}
     weights = [path for path in shardings if path.startswith("params")]
     assert weights
@@ -106,7 +106,7 @@ def program_of(
     strategy: Strategy, ways: Mapping[str, int], program: hs.Module
 ) -> tuple[Mapping[str, Any], hs.Partitioned]:
     """Shardings by name, and the program."""
-    annotated = split(program, ways, strategy(program, ways, BATCH))
+    annotated = split_arguments(program, ways, strategy(program, ways, BATCH))
     is_open = [annotated.sharding(p) is None for p in annotated.entry.parameters]
     found = hs.propagate(annotated, to_outputs=True, to_parameters=is_open)
     return found.shardings, hs.partition(found, num_partitions=annotated.num_partitions)
@@ -128,26 +128,26 @@ def same(first: tuple[Any, hs.Partitioned], second: tuple[Any, hs.Partitioned]) 
 @pytest.mark.parametrize(("data", "tensor"), [(2, 2), (4, 2), (2, 4)])
 def test_over_data_and_then_tensors_is_over_tensors_and_then_data(data: int, tensor: int) -> None:
     program, ways = module(), {"data": data, "tensor": tensor}
-    same(program_of(composed(DATA, TENSOR), ways, program), program_of(composed(TENSOR, DATA), ways, program))
+    same(program_of(compose(DATA, TENSOR), ways, program), program_of(compose(TENSOR, DATA), ways, program))
 
 
 def test_one_way_changes_nothing() -> None:
     program = module()
-    same(program_of(composed(DATA, TENSOR), {"data": 4, "tensor": 1}, program), program_of(DATA, {"data": 4}, program))
+    same(program_of(compose(DATA, TENSOR), {"data": 4, "tensor": 1}, program), program_of(DATA, {"data": 4}, program))
     same(
-        program_of(composed(DATA, TENSOR), {"data": 1, "tensor": 4}, program),
+        program_of(compose(DATA, TENSOR), {"data": 1, "tensor": 4}, program),
         program_of(TENSOR, {"tensor": 4}, program),
     )
-    _, whole = program_of(composed(DATA, TENSOR), {"data": 1, "tensor": 1}, program)
+    _, whole = program_of(compose(DATA, TENSOR), {"data": 1, "tensor": 1}, program)
     assert whole.comm_bytes_per_device == 0
-    assert not Planner(program, ["x"]).annotated(Plan(strategy="fsdp")).shardings
+    assert not Planner(program, ["x"]).annotate(Plan(strategy="fsdp")).shardings
     assert fsdp(program, {"data": 1, "tensor": 4}, BATCH) == megatron(program, {"data": 1, "tensor": 4}, BATCH)
 
 
 @pytest.mark.parametrize("step", [over_batch, over_weights])
 def test_each_way_again_several_ways_is_their_product(step: Any) -> None:
     program = module()
-    twice = composed(step("outer"), step("inner"))
+    twice = compose(step("outer"), step("inner"))
     same(program_of(twice, {"outer": 2, "inner": 4}, program), program_of(step("data"), {"data": 8}, program))
 
 
@@ -208,7 +208,7 @@ def test_a_refused_strategy_is_listed_with_the_reason() -> None:
 
 def test_batch_arguments_without_a_word_are_split_over_data() -> None:
     planner = Planner(module(), ["x"], strategies={"silent": lambda module, ways, batch: {}})
-    found = planner.annotated(Plan(4, 2, strategy="silent"))
+    found = planner.annotate(Plan(4, 2, strategy="silent"))
     assert [found.sharding(p) is not None for p in found.entry.parameters] == [False] * 4 + [True]
     assert found.sharding(found.entry.parameters[4]) == hs.HloSharding.parse(
         "{devices=[4,1,2]<=[8] last_tile_dim_replicate}"
@@ -217,18 +217,18 @@ def test_batch_arguments_without_a_word_are_split_over_data() -> None:
 
 def test_megatron_is_the_default() -> None:
     planner = Planner(module(), ["x"])
-    assert planner.annotated(Plan(2, 2)).shardings == planner.annotated(Plan(2, 2, strategy="megatron")).shardings
+    assert planner.annotate(Plan(2, 2)).shardings == planner.annotate(Plan(2, 2, strategy="megatron")).shardings
 
 
 def test_sequences_that_do_not_divide_are_refused_with_their_line_and_what_to_do() -> None:
     step = hs.trace(lambda w, x: jnp.sum(jnp.tanh(x @ w)))(jnp.ones((4, 4)), jnp.ones((8, 5, 4)))
     with pytest.raises(ScheduleError, match=r"not cut into 2 equal parts[\s\S]*x, read at [\s\S]*that is divided"):
-        Planner(step, ["x"]).annotated(Plan(2, context=2))
+        Planner(step, ["x"]).annotate(Plan(2, context=2))
 
 
 def test_of_sequences_that_are_one_longer_inputs_and_labels_are_split() -> None:
     step = hs.trace(lambda w, x: jnp.sum(x[:, :-1] @ w * x[:, 1:]))(jnp.ones((4, 4)), jnp.ones((8, 5, 4)))
-    found = Planner(step, ["x"]).annotated(Plan(4, context=2))
+    found = Planner(step, ["x"]).annotate(Plan(4, context=2))
     slices = [inst for inst in found.entry.instructions if inst.opcode == "slice"]
     lying = {str(found.sharding(inst)) for inst in slices}
     assert (len(slices), lying) == (2, {"{devices=[2,2,1]<=[4]}"})

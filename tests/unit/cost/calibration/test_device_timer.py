@@ -11,17 +11,30 @@ import pytest
 
 import hlosharding as hs
 from hlosharding.cost import machines, read_machine
-from hlosharding.cost.calibration import DeviceTimer, calibration, calibration_of, probes
-from hlosharding.cost.calibration.probes import CALL, LAUNCH, collective_probes, elementwise, memory_probes, product
+from hlosharding.cost.calibration import DeviceTimer, all_probes, calibration_of, fit_to_probes
+from hlosharding.cost.calibration.probes import (
+    CALL,
+    LAUNCH,
+    collective_probes,
+    elementwise_probe,
+    memory_probes,
+    product_probe,
+)
 from hlosharding.errors import CostError
 
 REAL = replace(machines.a100(4), program_launch=1e-4)
 
 
 def test_a_small_machine_of_two_devices(cpu_devices: list[Any], tmp_path: Any) -> None:
-    small = [p for p in probes(2, dtypes=("f32",), largest=256) if p.kind in (CALL, LAUNCH)]
-    wanted = [*small, product(64, 64, 64), product(128, 64, 32), *memory_probes(128), *collective_probes(2, 16)]
-    found = calibration(machines.cpu(2), wanted, DeviceTimer(cpu_devices[:2], seconds=0.002))
+    small = [p for p in all_probes(2, dtypes=("f32",), largest=256) if p.kind in (CALL, LAUNCH)]
+    wanted = [
+        *small,
+        product_probe(64, 64, 64),
+        product_probe(128, 64, 32),
+        *memory_probes(128),
+        *collective_probes(2, 16),
+    ]
+    found = fit_to_probes(machines.cpu(2), wanted, DeviceTimer(cpu_devices[:2], seconds=0.002))
     assert [row.probe for row in found.measurements] == wanted
     assert all(0 < row.measured_s < 60 and 0 < row.predicted_s < 60 for row in found.measurements)
     numbers = [getattr(found.machine, field.name) for field in fields(found.machine) if field.type == "float"]
@@ -33,7 +46,7 @@ def test_a_small_machine_of_two_devices(cpu_devices: list[Any], tmp_path: Any) -
 
 def test_more_work_takes_longer(cpu_devices: list[Any]) -> None:
     timer = DeviceTimer(cpu_devices[:1], seconds=0.005)
-    assert timer(product(512, 512, 512)) > timer(product(32, 32, 32))
+    assert timer(product_probe(512, 512, 512)) > timer(product_probe(32, 32, 32))
     assert timer.launch > 0
 
 
@@ -50,7 +63,7 @@ def test_no_devices_and_devices_of_two_kinds_are_refused(cpu_devices: list[Any])
 
 def test_a_program_gives_the_products(cpu_devices: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DeviceTimer, "__init__", lambda self, devices: None)
-    monkeypatch.setattr(DeviceTimer, "__call__", lambda self, probe: probe.predicted(REAL))
+    monkeypatch.setattr(DeviceTimer, "__call__", lambda self, probe: probe.predict_seconds(REAL))
     module = hs.trace(lambda x, y: x @ y)(jnp.ones((24, 8)), jnp.ones((8, 40)))
     found = calibration_of(cpu_devices[:4], program=module)
     assert [str(row.probe) for row in found.by_kind["product"]] == ["product f32[24,8] f32[8,40]"]
@@ -62,4 +75,4 @@ def test_a_program_gives_the_products(cpu_devices: list[Any], monkeypatch: pytes
 def test_a_probe_that_nothing_is_compiled_for_is_seen(cpu_devices: list[Any]) -> None:
     timer = DeviceTimer(cpu_devices[:1], seconds=0.001)
     with pytest.raises(TypeError):
-        timer(elementwise("stream", (8, 8), flops=1.0))
+        timer(elementwise_probe("stream", (8, 8), flops=1.0))

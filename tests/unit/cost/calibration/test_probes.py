@@ -10,19 +10,19 @@ import jax.numpy as jnp
 import pytest
 
 import hlosharding as hs
-from hlosharding.cost import machines, op_cost
-from hlosharding.cost.calibration import probes, program_probes
-from hlosharding.cost.calibration.probes import ARITHMETIC, STREAM, collective, launch, product
+from hlosharding.cost import machines, op_work
+from hlosharding.cost.calibration import all_probes, program_probes
+from hlosharding.cost.calibration.probes import ARITHMETIC, STREAM, collective_probe, launch_probe, product_probe
 from hlosharding.errors import CostError
 
 
 def test_a_product_is_priced_as_the_op_of_a_program() -> None:
     module = hs.trace(lambda x, y: x @ y)(jnp.ones((64, 32)), jnp.ones((32, 128)))
     op = next(i for i in module.instructions if i.opcode == "dot")
-    assert product(64, 32, 128).work == op_cost(op)
+    assert product_probe(64, 32, 128).work == op_work(op)
 
 
-@pytest.mark.parametrize("probe", [p for p in probes(1) if p.kind in (STREAM, ARITHMETIC)], ids=str)
+@pytest.mark.parametrize("probe", [p for p in all_probes(1) if p.kind in (STREAM, ARITHMETIC)], ids=str)
 def test_elementwise_ops_move_and_compute_what_they_say(probe: Any) -> None:
     module = hs.trace(probe.compute)(jax.ShapeDtypeStruct(probe.operands[0], jnp.float32))
     report = hs.cost(module)
@@ -33,18 +33,20 @@ def test_elementwise_ops_move_and_compute_what_they_say(probe: Any) -> None:
 def test_collectives_are_counted_as_in_a_program() -> None:
     h100 = machines.h100(8)
     for kind, nbytes in (("all-reduce", 4096), ("all-gather", 8 * 4096), ("reduce-scatter", 4096)):
-        assert collective(kind, (8, 128), 8).nbytes == nbytes
-    assert collective("all-reduce", (8, 128), 8).predicted(h100) > collective("all-reduce", (8, 128), 2).predicted(h100)
+        assert collective_probe(kind, (8, 128), 8).nbytes == nbytes
+    assert collective_probe("all-reduce", (8, 128), 8).predict_seconds(h100) > collective_probe(
+        "all-reduce", (8, 128), 2
+    ).predict_seconds(h100)
 
 
 def test_groups_of_every_size() -> None:
-    assert {p.group for p in probes(8)} == {1, 2, 4, 8}
-    assert {p.group for p in probes(6)} == {1, 3, 6}
-    assert {p.group for p in probes(1)} == {1}
+    assert {p.group for p in all_probes(8)} == {1, 2, 4, 8}
+    assert {p.group for p in all_probes(6)} == {1, 3, 6}
+    assert {p.group for p in all_probes(1)} == {1}
 
 
 def test_all_probes_differ() -> None:
-    wanted = probes(8)
+    wanted = all_probes(8)
     assert len(set(wanted)) == len(wanted)
 
 
@@ -84,4 +86,4 @@ def test_a_program_without_products_is_refused() -> None:
 
 def test_a_launch_is_nearly_all_that_a_tiny_product_takes() -> None:
     h100 = machines.h100()
-    assert launch().predicted(h100) == pytest.approx(h100.launch, rel=0.25)
+    assert launch_probe().predict_seconds(h100) == pytest.approx(h100.launch, rel=0.25)

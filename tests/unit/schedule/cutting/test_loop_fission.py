@@ -16,9 +16,9 @@ from hlosharding.errors import ScheduleError
 from hlosharding.ir import Module, Sameness, while_parts
 from hlosharding.schedule import parse_schedule, run_ranks
 from hlosharding.schedule.cutting import pipelined
-from hlosharding.schedule.cutting.layer_loops import layer_loop
-from hlosharding.schedule.cutting.loop_fission import Fission, fissioned, loops_over_layers
-from hlosharding.schedule.interface import joined_whole, part_of
+from hlosharding.schedule.cutting.layer_loops import find_layer_loop
+from hlosharding.schedule.cutting.loop_fission import Fission, cut_loops, find_loops_over_layers
+from hlosharding.schedule.interface import cut_part, join_parts
 from tests.support.layer_scans import LAYERS, SCANS, Step
 from tests.support.training_steps import normal, trained
 
@@ -90,7 +90,7 @@ def test_on_devices_stacks_come_and_go_in_tiles(name: str, stages: int, order: s
 def test_ranks_take_their_parts() -> None:
     step, module, expected = of("rematerialised")
     made = pipelined(module, batch=step.batch, stages=2, microbatches=2)
-    results = made.joined(run_ranks(made.ranks(), *made.given(*step.flat())))
+    results = made.join_results(run_ranks(made.ranks(), *made.cut_arguments(*step.flat())))
     for found, wanted in zip(results, expected, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-5)
 
@@ -99,7 +99,7 @@ def test_a_text_has_the_parts_as_parameters() -> None:
     step, module, expected = of("rematerialised")
     made = pipelined(module, batch=step.batch, stages=2)
     again = parse_schedule(made.to_text())
-    results = made.joined(again.run_reference(*made.given(*step.flat())))
+    results = made.join_results(again.run_reference(*made.cut_arguments(*step.flat())))
     np.testing.assert_allclose(results[0], expected[0], rtol=2e-4, atol=2e-5)
 
 
@@ -117,8 +117,8 @@ def test_memory_and_time_are_shared_by_the_stages() -> None:
 
 def cut(module: Module, batch: set[int], stages: tuple[int, ...]) -> Fission:
     """Each loop alike."""
-    loops = loops_over_layers(module, batch)
-    return fissioned(module, batch, loops, {loop.name: stages for loop in loops})
+    loops = find_loops_over_layers(module, batch)
+    return cut_loops(module, batch, loops, {loop.name: stages for loop in loops})
 
 
 @pytest.mark.parametrize("name", SCANS)
@@ -130,7 +130,7 @@ def test_the_program_is_the_same(name: str, stages: tuple[int, ...]) -> None:
     made = cut(module, numbers, stages)
     assert len(made.module.entry.parameters) > len(module.entry.parameters)
     run = partition(made.module, num_partitions=1).compile(jax.devices()[:1])
-    results = made.interface.joined(run(*made.interface.cut(step.flat(), part_of)), joined_whole)
+    results = made.interface.join_arrays(run(*made.interface.cut_arrays(step.flat(), cut_part)), join_parts)
     for found, wanted in zip(results, expected, strict=True):
         assert_close(name, found, wanted)
 
@@ -179,12 +179,12 @@ def test_a_scan_over_time_is_no_loop_over_layers() -> None:
         return jax.lax.scan(lambda h, now: (jnp.tanh(h @ w + now), None), jnp.zeros((4, 8)), x.swapaxes(0, 1))[0]
 
     module = hs.trace(step)(normal(0, 8, 8), normal(1, 4, 6, 8))
-    assert not loops_over_layers(module, {1})
+    assert not find_loops_over_layers(module, {1})
 
 
 def test_rows_are_found_forwards_and_backwards() -> None:
     _, module, _ = of("rematerialised")
-    loops = [layer_loop(loop) for loop in module.entry.instructions if loop.opcode == "while"]
+    loops = [find_layer_loop(loop) for loop in module.entry.instructions if loop.opcode == "while"]
     assert {is_from_last for loop in loops if loop is not None for is_from_last in loop.stacks.values()} == {
         False,
         True,

@@ -12,14 +12,14 @@ import pytest
 import hlosharding as hs
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule.cutting.microbatched import Microbatched
-from hlosharding.schedule.cutting.microbatches import microbatched
+from hlosharding.schedule.cutting.microbatches import cut_microbatches
 from hlosharding.schedule.cutting.openings import opening_levels
 
 W, X = jnp.ones((6, 4)), jnp.ones((8, 6))
 
 
 def cut(function: Callable[..., Any], count: int = 4, batch: tuple[int, ...] = (1,)) -> Microbatched:
-    return microbatched(hs.trace(function)(W, X), dict.fromkeys(batch, 0), count)
+    return cut_microbatches(hs.trace(function)(W, X), dict.fromkeys(batch, 0), count)
 
 
 def test_a_gradient_is_a_sum_and_its_update_comes_once() -> None:
@@ -138,7 +138,7 @@ def test_fused_attention_of_scanned_layers_keeps_microbatches_apart() -> None:
         return jax.lax.scan(layer, x, w)[0].astype(jnp.float32).sum()
 
     w, x = (jax.ShapeDtypeStruct(dims, jnp.bfloat16) for dims in ((3, 64, 64), (8, 128, 4, 64)))
-    found = microbatched(hs.trace(jax.grad(loss), platform="cuda")(w, x), {1: 0}, 4)
+    found = cut_microbatches(hs.trace(jax.grad(loss), platform="cuda")(w, x), {1: 0}, 4)
     calls = [i for i in found.module.instructions if i.opcode == "custom-call"]
     assert len(calls) == 2
     assert {call.operands[0].shape.dims for call in calls} == {(2, 128, 4, 64)}

@@ -9,11 +9,11 @@ import pytest
 
 from hlosharding.cost import machines
 from hlosharding.schedule.cutting.microbatched import MADE_WHERE_READ, Microbatched
-from hlosharding.schedule.cutting.microbatches import microbatched
-from hlosharding.schedule.cutting.pieces import Part, parts
+from hlosharding.schedule.cutting.microbatches import cut_microbatches
+from hlosharding.schedule.cutting.pieces import Part, cut_parts
 from hlosharding.schedule.cutting.pipelining import argument_numbers
 from hlosharding.schedule.cutting.saved_values import CHEAP
-from hlosharding.schedule.cutting.stages import Placement, placed, seconds_of
+from hlosharding.schedule.cutting.stages import Placement, place_stages, seconds_of
 from tests.support.training_steps import STEPS, traced
 
 NAMES = [*STEPS]
@@ -22,9 +22,9 @@ NAMES = [*STEPS]
 @cache
 def cut(name: str) -> tuple[Microbatched, Placement, list[Part]]:
     step, module = traced(name)
-    program = microbatched(module, dict.fromkeys(argument_numbers(module, step.batch), 0), 2)
-    placement = placed(program, 2, seconds_of(program.module, machines.h100(2)))
-    return program, placement, parts(program, placement)
+    program = cut_microbatches(module, dict.fromkeys(argument_numbers(module, step.batch), 0), 2)
+    placement = place_stages(program, 2, seconds_of(program.module, machines.h100(2)))
+    return program, placement, cut_parts(program, placement)
 
 
 @pytest.mark.parametrize("name", NAMES)

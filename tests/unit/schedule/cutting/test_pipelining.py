@@ -95,11 +95,11 @@ def test_a_cut_step_runs_on_devices(name: str) -> None:
 def test_a_step_that_asks_for_its_number_runs_as_ranks_and_is_read_again() -> None:
     step, _, expected = with_expected("dropout_in_a_scan")
     schedule = cut("dropout_in_a_scan", 2, 2, "1f1b")
-    given = schedule.given(*step.flat())
-    assert_equal(schedule.joined(run_ranks(schedule.ranks(), *given)), expected)
+    given = schedule.cut_arguments(*step.flat())
+    assert_equal(schedule.join_results(run_ranks(schedule.ranks(), *given)), expected)
     assert "= number() piece=1 parts=2 axis=micro" in str(schedule)
     again = parse_schedule(str(schedule), schedule.ops)
-    assert_equal(schedule.joined(again.run_reference(*given)), expected)
+    assert_equal(schedule.join_results(again.run_reference(*given)), expected)
 
 
 SPLITS = {

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hlosharding.ir import Builder, DotDims, Instruction, Shape
-from hlosharding.schedule.cutting.saved_values import CHEAP, saved_values
+from hlosharding.schedule.cutting.saved_values import CHEAP, choose_saved_values
 
 SIZES = (1, 2, 4)
 
@@ -57,7 +57,7 @@ def is_enough(kept: frozenset[Instruction], own: list[Instruction], read: list[I
 @given(programs())
 def test_no_other_choice_keeps_fewer_bytes(program: tuple[list[Instruction], list[Instruction]]) -> None:
     own, read = program
-    kept = saved_values(own, own, read)
+    kept = choose_saved_values(own, own, read)
     assert is_enough(kept, own, read)
     least = min(
         sum(inst.shape.byte_size for inst in choice)
@@ -72,5 +72,5 @@ def test_no_other_choice_keeps_fewer_bytes(program: tuple[list[Instruction], lis
 def test_what_another_stage_made_is_kept(program: tuple[list[Instruction], list[Instruction]], border: int) -> None:
     made, read = program
     own = made[border:]
-    kept = saved_values(own, made, read)
+    kept = choose_saved_values(own, made, read)
     assert not [inst for inst in read if inst not in own and inst not in kept]

@@ -13,10 +13,10 @@ import hlosharding as hs
 from hlosharding.cost import machines
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction
-from hlosharding.schedule.cutting.microbatched import Microbatched, read_by
-from hlosharding.schedule.cutting.microbatches import microbatched
+from hlosharding.schedule.cutting.microbatched import Microbatched, reads_of
+from hlosharding.schedule.cutting.microbatches import cut_microbatches
 from hlosharding.schedule.cutting.pipelining import argument_numbers
-from hlosharding.schedule.cutting.stages import Placement, placed, seconds_of
+from hlosharding.schedule.cutting.stages import Placement, place_stages, seconds_of
 from hlosharding.search import Plan, Planner
 from tests.support.training_steps import STEPS, most_stages, normal, traced
 
@@ -26,13 +26,13 @@ ORDER = ("forward", "backward", "after")
 @cache
 def cut(name: str, stages: int, count: int = 2) -> tuple[Microbatched, Placement]:
     step, module = traced(name)
-    program = microbatched(module, dict.fromkeys(argument_numbers(module, step.batch), 0), count)
-    return program, placed(program, stages, seconds_of(program.module, machines.h100(stages)))
+    program = cut_microbatches(module, dict.fromkeys(argument_numbers(module, step.batch), 0), count)
+    return program, place_stages(program, stages, seconds_of(program.module, machines.h100(stages)))
 
 
 def flows(placement: Placement) -> Iterator[tuple[Instruction, Instruction]]:
     for inst in placement.phase:
-        yield from ((operand, inst) for operand in read_by(inst) if operand in placement.phase)
+        yield from ((operand, inst) for operand in reads_of(inst) if operand in placement.phase)
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -97,8 +97,8 @@ def test_a_layer_that_is_computed_again_is_in_one_stage() -> None:
 
     weights = [tuple(normal(2 * n + k, 64, 64) for k in range(2)) for n in range(3)]
     module = hs.trace(jax.grad(loss))(weights, normal(9, 32, 64))
-    program = microbatched(module, {len(module.entry.parameters) - 1: 0}, 2)
-    home = placed(program, 2, seconds_of(program.module, machines.h100(2))).home
+    program = cut_microbatches(module, {len(module.entry.parameters) - 1: 0}, 2)
+    home = place_stages(program, 2, seconds_of(program.module, machines.h100(2))).home
     stages = [home[parameter] for parameter in program.module.entry.parameters[:6]]
     assert stages[0::2] == stages[1::2]
     assert set(stages) == {0, 1}
@@ -132,7 +132,7 @@ def test_a_stage_without_work_is_refused_with_the_op_that_leaves_it_empty() -> N
 @pytest.mark.parametrize("name", [name for name in STEPS if name != "inference"])
 def test_passes_of_weights_are_what_no_other_stage_waits_for(name: str) -> None:
     program, whole = cut(name, 2)
-    placement = placed(program, 2, seconds_of(program.module, machines.h100(2)), splits_backward=True)
+    placement = place_stages(program, 2, seconds_of(program.module, machines.h100(2)), splits_backward=True)
     assert placement.stage == whole.stage
     assert {i for i in whole.phase if placement.phase[i] != whole.phase[i]} == {
         i for i, phase in placement.phase.items() if phase == "weights"
@@ -146,11 +146,11 @@ def test_passes_of_weights_are_what_no_other_stage_waits_for(name: str) -> None:
 def test_a_step_without_a_backward_pass_is_not_split() -> None:
     program, _ = cut("inference", 2)
     with pytest.raises(ScheduleError, match="no backward pass"):
-        placed(program, 2, seconds_of(program.module, machines.h100(2)), splits_backward=True)
+        place_stages(program, 2, seconds_of(program.module, machines.h100(2)), splits_backward=True)
 
 
 def test_more_stages_than_ops_are_refused() -> None:
     x = jnp.ones((4, 4))
-    program = microbatched(hs.trace(lambda x: x @ x.T)(x), {}, 1)
+    program = cut_microbatches(hs.trace(lambda x: x @ x.T)(x), {}, 1)
     with pytest.raises(ScheduleError, match="take fewer stages"):
-        placed(program, 9, seconds_of(program.module, machines.h100(9)))
+        place_stages(program, 9, seconds_of(program.module, machines.h100(9)))

@@ -7,7 +7,7 @@ import pytest
 import hlosharding as hs
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Module, NameUniquer
-from hlosharding.schedule.cutting.sums_in_loops import sums_behind_loops
+from hlosharding.schedule.cutting.sums_in_loops import move_sums_behind_loops
 
 TEXT = """
 HloModule loops
@@ -74,7 +74,7 @@ def loops(lines: str, start: str = "0") -> Module:
 @pytest.mark.parametrize("name", LINEAR)
 def test_what_is_linear_gives_terms(name: str) -> None:
     module = loops(LINEAR[name])
-    [found] = sums_behind_loops(module, {0}, NameUniquer())
+    [found] = move_sums_behind_loops(module, {0}, NameUniquer())
     assert found is module.entry.root
     assert found.operands[0].opcode == "get-tuple-element"
 
@@ -83,10 +83,10 @@ def test_what_is_linear_gives_terms(name: str) -> None:
 def test_what_is_not_is_refused(name: str) -> None:
     lines, op = OTHER[name]
     with pytest.raises(ScheduleError) as caught:
-        sums_behind_loops(loops(lines), {0}, NameUniquer())
+        move_sums_behind_loops(loops(lines), {0}, NameUniquer())
     assert op in str(caught.value)
 
 
 def test_a_stack_that_does_not_begin_with_zeros_is_refused() -> None:
     with pytest.raises(ScheduleError, match="before its loop"):
-        sums_behind_loops(loops(LINEAR["added up"], start="1"), {0}, NameUniquer())
+        move_sums_behind_loops(loops(LINEAR["added up"], start="1"), {0}, NameUniquer())

@@ -11,7 +11,7 @@ from hlosharding.errors import ScheduleError
 from hlosharding.ir import Shape
 from hlosharding.schedule.execution import stacked_arrays
 from hlosharding.schedule.execution.stacked_arrays import StackedArrays, chunks_of
-from hlosharding.schedule.interface import Interface, Stack
+from hlosharding.schedule.interface import ArrayParts, Interface
 from hlosharding.schedule.value_type import ValueType
 from hlosharding.sharding import HloSharding
 
@@ -21,7 +21,7 @@ PARTS = CHUNKS * len(SUBMESHES)
 
 def stacked(sharding: HloSharding, devices: list[Any]) -> StackedArrays:
     kinds = [ValueType(Shape.array("f32", DIMS), SUBMESHES[n % 2], sharding) for n in range(PARTS)]
-    return StackedArrays(Interface((Stack((2,) * PARTS),), (Stack((2,) * PARTS),)), kinds, kinds, devices)
+    return StackedArrays(Interface((ArrayParts((2,) * PARTS),), (ArrayParts((2,) * PARTS),)), kinds, kinds, devices)
 
 
 @pytest.mark.parametrize("sharding", ["{replicated}", "{devices=[1,2]0,1}", "{devices=[2,1]0,1}"])
@@ -33,11 +33,11 @@ def test_parts_come_to_their_devices_and_back(sharding: str, cpu_devices: list[A
     given = np.arange(PARTS * 8, dtype=np.float32).reshape(PARTS * 2, 4)
     [kind] = both.arguments
     lying = stacked_arrays.lay_out_checked(given, kind.sharding, [cpu_devices[n] for n in kind.devices])
-    parts = both.apart({0: lying})
+    parts = both.cut({0: lying})
     for number in range(PARTS):
         np.testing.assert_array_equal(parts[number], given[2 * number : 2 * number + 2])
         assert parts[number].devices() == {cpu_devices[n] for n in SUBMESHES[number % 2]}
-    [again] = both.together([parts[number] for number in range(PARTS)])
+    [again] = both.join([parts[number] for number in range(PARTS)])
     np.testing.assert_array_equal(again, given)
     assert isinstance(again, jax.Array)
     assert len(again.devices()) == (4 if sharding != "{devices=[2,1]0,1}" else 2)

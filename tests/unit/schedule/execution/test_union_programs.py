@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 
 from hlosharding.executor import restack_tiles, tiles_by_device
-from hlosharding.schedule.execution.union_programs import collective_program, rounds, sending_program
+from hlosharding.schedule.execution.union_programs import (
+    compile_collective,
+    compile_sends,
+    plan_rounds,
+)
 from hlosharding.schedule.tile_parts import tile_parts
 from hlosharding.schedule.tiles import tiles_of, whole_of
-from hlosharding.schedule.transfers import AllGather, AllReduce, Collective, ReduceScatter
+from hlosharding.schedule.transfers import SubmeshAllGather, SubmeshAllReduce, SubmeshCollective, SubmeshReduceScatter
 from hlosharding.schedule.value_type import ValueType, parse_type
 
 LAYOUTS = (
@@ -38,7 +42,7 @@ def test_every_tile_arrives(here: str, arrives: str) -> None:
     x = np.arange(15, dtype=np.float32).reshape(5, 3)
     order = (*departed.devices, *arrived.devices)
     devices = [jax.devices()[n] for n in order]
-    program = sending_program(tile_parts(departed, arrived), arrived.tile.dims, order, devices)
+    program = compile_sends(tile_parts(departed, arrived), arrived.tile.dims, order, devices)
     own = {jax.devices()[n]: tile for n, tile in tiles_of(x, departed).items()}
     tiles = {d: jax.device_put(own.get(d, np.zeros(departed.tile.dims, np.float32)), d) for d in devices}
     made = tiles_by_device(program(restack_tiles(tiles, devices, departed.tile, program.sharding)))
@@ -52,7 +56,7 @@ def test_every_tile_arrives(here: str, arrives: str) -> None:
 def test_nobody_does_two_things_at_a_time(here: str, arrives: str) -> None:
     departed, arrived = parse_type(f"f32[5,3] on {here}"), there(parse_type(f"f32[5,3] on {arrives}"))
     parts, tile = tile_parts(departed, arrived), arrived.tile.dims
-    found = rounds(parts, tile)
+    found = plan_rounds(parts, tile)
     assert sorted(map(repr, parts)) == sorted(repr(part) for each in found for part in each)
     for each in found:
         assert len({part.dims(tile) for part in each}) == 1
@@ -65,14 +69,14 @@ A, B = np.arange(8.0, dtype=np.float32).reshape(4, 2), np.ones((4, 2), np.float3
 @pytest.mark.parametrize(
     ("op", "wanted"),
     [
-        (AllReduce(), (A + B, A + B)),
-        (AllGather(1), (np.concatenate([A, B], 1), np.concatenate([A, B], 1))),
-        (ReduceScatter(0, "data"), ((A + B)[:2], (A + B)[2:])),
+        (SubmeshAllReduce(), (A + B, A + B)),
+        (SubmeshAllGather(1), (np.concatenate([A, B], 1), np.concatenate([A, B], 1))),
+        (SubmeshReduceScatter(0, "data"), ((A + B)[:2], (A + B)[2:])),
     ],
 )
-def test_tiles_of_submeshes_meet(op: Collective, wanted: Sequence[np.ndarray]) -> None:
+def test_tiles_of_submeshes_meet(op: SubmeshCollective, wanted: Sequence[np.ndarray]) -> None:
     devices = [jax.devices()[n] for n in (0, 1, 5, 4)]
-    program = collective_program(op, 2, devices)
+    program = compile_collective(op, 2, devices)
     kind = parse_type("f32[4,2] on {0}")
     tiles = {d: jax.device_put(tile, d) for d, tile in zip(devices, (A, 2 * A, B, 2 * B), strict=True)}
     made = tiles_by_device(program(restack_tiles(tiles, devices, kind.tile, program.sharding)))

@@ -10,7 +10,7 @@ import pytest
 
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Shape
-from hlosharding.schedule import ORDERS, Closing, Piece, Pipeline, PipelineRuns, UserOp, ValueType, orders
+from hlosharding.schedule import ORDERS, Closing, Piece, Pipeline, PipelineRuns, UserOp, ValueType, device_orders
 from tests.support.uniform_pipelines import machine, pipeline
 
 WEIGHT, ROWS = Shape.array("f32", (3, 3)), Shape.array("f32", (8, 3))
@@ -98,14 +98,14 @@ def test_priced_without_a_schedule_it_costs_the_same(name: str, p: int, chunks: 
 
 @pytest.mark.parametrize("name", ORDERS)
 def test_every_pass_of_every_microbatch_runs_once(name: str) -> None:
-    found = [action for device in orders(name, p=4, m=8) for action in device]
+    found = [action for device in device_orders(name, p=4, m=8) for action in device]
     assert len(found) == len(set(found))
     kinds = {"forward": 1, "gpipe": 2, "1f1b": 2, "breadth-first": 2, "zb-h1": 3}
     assert len(found) == 4 * 8 * kinds[name]
 
 
 def test_a_device_goes_through_its_microbatches_in_order() -> None:
-    for device in orders("1f1b", p=4, m=8):
+    for device in device_orders("1f1b", p=4, m=8):
         for kind in ("forward", "backward"):
             numbers = [action.microbatch for action in device if action.kind == kind]
             assert all(a < b for a, b in pairwise(numbers))
@@ -122,7 +122,7 @@ def test_a_device_goes_through_its_microbatches_in_order() -> None:
 )
 def test_what_an_order_cannot_do_is_refused(name: str, p: int, m: int, v: int, message: str) -> None:
     with pytest.raises(ScheduleError, match=message):
-        orders(name, p, m, v)
+        device_orders(name, p, m, v)
 
 
 def test_a_name_says_how_many_stages_a_device_has() -> None:

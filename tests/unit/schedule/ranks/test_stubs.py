@@ -16,7 +16,7 @@ from hlosharding.errors import ScheduleError
 from hlosharding.executor import ShardMapProgram
 from hlosharding.ir import COLLECTIVES, Module, digest, verify
 from hlosharding.schedule import RankRun, ScheduleBuilder, StageProgram, UserOp, parse_schedule
-from hlosharding.schedule.ranks.stubs import compile_stub, stub_program, stubbed
+from hlosharding.schedule.ranks.stubs import compile_stub, stub_module, stub_program
 from tests.support import mlp_ops
 
 WHOLE = "{replicated}"
@@ -175,7 +175,7 @@ STEPS = {
 @pytest.mark.parametrize("step", STEPS)
 def test_each_collective_has_a_stub_of_its_shape(step: str) -> None:
     text, expected = STEPS[step]
-    alone = stubbed(hs.load(EACH.replace("STEP", text)), 2)
+    alone = stub_module(hs.load(EACH.replace("STEP", text)), 2)
     verify(alone)
     assert not communicates(alone)
     with jax.enable_x64(True):
