@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -74,44 +75,20 @@ def least_busiest(demands: Sequence[Demand], links: Links) -> float:
     """
     if not demands:
         return 0.0
-    from scipy.optimize import linprog
+    from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array
 
     program = _Program(links, unit=max(demand.nbytes for demand in demands))
     for demand in demands:
         program.add(demand)
     program.limit_links()
-    count = len(program.most)
-    upper, equal = (
-        csr_array((rows.values, (rows.rows, rows.columns)), shape=(len(rows.bounds), count))
-        for rows in (program.upper, program.equal)
-    )
-    found = linprog(
-        np.eye(1, count).ravel(),
-        A_ub=upper,
-        b_ub=program.upper.bounds,
-        A_eq=equal,
-        b_eq=program.equal.bounds,
-        bounds=[(0.0, most) for most in program.most],
-    )
+    numbers, columns, values = zip(*program.entries, strict=True)
+    table = csr_array((values, (numbers, columns)), shape=(len(program.low), len(program.most)))
+    limits: Any = (program.low, program.high)
+    most: Any = program.most
+    least = np.eye(1, len(most)).ravel()
+    found = milp(least, constraints=LinearConstraint(table, *limits), bounds=Bounds(0.0, most))
     return float(found.fun) * program.unit / program.fastest
-
-
-@dataclass(slots=True)
-class _Rows:
-    """Rows of a sparse matrix, and what each is bounded by."""
-
-    rows: list[int] = field(default_factory=list[int])
-    columns: list[int] = field(default_factory=list[int])
-    values: list[float] = field(default_factory=list[float])
-    bounds: list[float] = field(default_factory=list[float])
-
-    def add(self, bound: float, plus: Iterable[int], minus: Iterable[int] = ()) -> None:
-        for sign, columns in ((1.0, list(plus)), (-1.0, list(minus))):
-            self.rows += [len(self.bounds)] * len(columns)
-            self.columns += columns
-            self.values += [sign] * len(columns)
-        self.bounds.append(bound)
 
 
 class _Program:
@@ -119,9 +96,12 @@ class _Program:
 
     def __init__(self, links: Links, unit: float) -> None:
         self.links, self.unit, self.fastest = links, unit, float(links.rate.max())
-        self.most: list[float | None] = [None]
+        self.most = [np.inf]
         """[column]: its upper bound."""
-        self.upper, self.equal = _Rows(), _Rows()
+        self.entries: list[tuple[int, int, float]] = []
+        """(row, column, value)"""
+        self.low: list[float] = []
+        self.high: list[float] = []
         self.through: dict[int, list[int]] = defaultdict(list)
         """[link]: columns that it carries."""
         self.wanted: dict[int, float] = defaultdict(float)
@@ -130,60 +110,43 @@ class _Program:
     def add(self, demand: Demand) -> None:
         """Columns of a demand, and what they must fulfil."""
         node, size = self.links.node, demand.nbytes / self.unit
-        members, inside, across = (*demand.holders, *demand.wanters), defaultdict[int, list[int]](list), []
-        wanters, holders = _by_node(demand.wanters, node), _by_node(demand.holders, node)
-        sent: dict[int, list[int]] = {device: [] for device in members}
-        for device in members:
-            here = [d for d in wanters.get(node[device], ()) if d != device]
-            if here:
-                sent[device].append(self._column(device, 0, OUT))
-                inside[node[device]].append(sent[device][-1])
-            if len(wanters) > (node[device] in wanters):
-                sent[device].append(self._column(device, 1, OUT))
-                across.append((device, sent[device][-1]))
-        received = self._received(demand, {node[d] for d in members}, size)
-        self.equal.add(0.0, [column for _, column in across], received.values())
-        for number, devices in wanters.items():
-            arriving = [received[d] for d in devices if d in received]
-            self.equal.add(len(devices) * size, [*inside[number], *arriving])
-            first = [column for d in holders.get(number, ()) for column in sent[d] if column in inside[number]]
-            self.upper.add(-size, (), [*first, *arriving])
-        self.upper.add(-size, (), [column for d in demand.holders for column in sent[d]])
-        if wanters.keys() - holders.keys():
-            self.upper.add(-size, (), [column for d, column in across if node[d] in holders])
-
-    def _received(self, demand: Demand, nodes: set[int], size: float) -> dict[int, int]:
-        """Of each wanter the column of what it receives from other nodes, if there are any."""
-        found: dict[int, int] = {}
+        members = (*demand.holders, *demand.wanters)
+        here = {n: [d for d in demand.wanters if node[d] == n] for n in dict.fromkeys(node[d] for d in members)}
+        homes = {node[d] for d in demand.holders}
+        near = {d: self._column(d, 0, OUT) for d in members if set(here[node[d]]) - {d}}
+        far = {d: self._column(d, 1, OUT) for d in members if len(here[node[d]]) < len(demand.wanters)}
+        taken = {d: self._column(d, 1, IN, size) for d in demand.wanters if len(here) > 1}
         for device in demand.wanters:
             self.wanted[device] += size
-            if len(nodes) > 1:
-                found[device] = self._column(device, 1, IN, size)
-        return found
-
-    def _column(self, device: int, level: int, way: int, most: float | None = None) -> int:
-        self.most.append(most)
-        self.through[self.links.number(device, level, way)].append(len(self.most) - 1)
-        return len(self.most) - 1
+        self._row(0, 0, far.values(), taken.values())
+        for number, wanters in here.items():
+            arriving = [taken[d] for d in wanters if d in taken]
+            sent = {d: column for d, column in near.items() if node[d] == number}
+            self._row(len(wanters) * size, len(wanters) * size, [*sent.values(), *arriving])
+            if wanters:
+                self._row(size, np.inf, [*(sent[d] for d in demand.holders if d in sent), *arriving])
+        self._row(size, np.inf, [sent[d] for sent in (near, far) for d in demand.holders if d in sent])
+        if any(wanters and number not in homes for number, wanters in here.items()):
+            self._row(size, np.inf, [column for d, column in far.items() if node[d] in homes])
 
     def limit_links(self) -> None:
         """No link is busier than the busiest."""
         for link, columns in self.through.items():
             self._limit(link, 0.0, columns)
         for device, size in self.wanted.items():
-            across = self.through.get(self.links.number(device, 1, IN), [])
-            self._limit(self.links.number(device, 0, IN), size, (), across)
+            self._limit(self.links.number(device, 0, IN), size, (), self.through[self.links.number(device, 1, IN)])
 
-    def _limit(self, link: int, always: float, plus: Sequence[int], minus: Sequence[int] = ()) -> None:
-        speed = float(self.links.rate[link]) / self.fastest
-        self.upper.add(-always, plus, minus)
-        self.upper.rows.append(len(self.upper.bounds) - 1)
-        self.upper.columns.append(0)
-        self.upper.values.append(-speed)
+    def _limit(self, link: int, always: float, plus: Iterable[int], minus: Iterable[int] = ()) -> None:
+        self.entries.append((len(self.low), 0, -float(self.links.rate[link]) / self.fastest))
+        self._row(-np.inf, -always, plus, minus)
 
+    def _column(self, device: int, level: int, way: int, most: float = np.inf) -> int:
+        self.most.append(most)
+        self.through[self.links.number(device, level, way)].append(len(self.most) - 1)
+        return len(self.most) - 1
 
-def _by_node(devices: Sequence[int], node: np.ndarray) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = defaultdict(list)
-    for device in devices:
-        found[node[device]].append(device)
-    return found
+    def _row(self, low: float, high: float, plus: Iterable[int], minus: Iterable[int] = ()) -> None:
+        self.entries += [(len(self.low), column, 1.0) for column in plus]
+        self.entries += [(len(self.low), column, -1.0) for column in minus]
+        self.low.append(low)
+        self.high.append(high)

@@ -5,11 +5,13 @@ Floor: transfer.  Knows routes and links; nothing of arrays.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from hlosharding.transfer.links import IN, OUT, Links
+from hlosharding.transfer.links import Links
 from hlosharding.transfer.routes import Hop, Routes, Unit
 
 _FULL = 1.0 + 1e-9
@@ -29,46 +31,41 @@ class Send(NamedTuple):
 
 def rounds_of(routes: Routes, links: Links) -> tuple[tuple[Send, ...], ...]:
     """All sends: each in the first round in which its unit is there and both its links have room."""
-    sends = _in_order(routes)
-    slot = max((send.nbytes / links.rate[_links(send.hop, links)].min() for send, _ in sends), default=1.0)
+    sends = [send for _, send in sorted(_sends(routes), key=lambda each: each[0])]
+    slot = max((send.nbytes / links.rate[send.hop.links].min() for send in sends), default=1.0)
     used = np.zeros((4 * links.num_devices, 64))
     there: dict[tuple[Unit, int], int] = {}
-    rounds: list[list[Send]] = []
-    for send, _ in sends:
-        pair = _links(send.hop, links)
-        need = send.nbytes / links.rate[pair] / slot
+    rounds: dict[int, list[Send]] = defaultdict(list)
+    for send in sends:
+        need = send.nbytes / links.rate[send.hop.links] / slot
         start = there.get((send.unit, send.hop.source), 0)
-        room = (used[pair, start:] + need[:, None] <= _FULL).all(axis=0)
-        number = start + (int(np.argmax(room)) if np.any(room) else used.shape[1] - start)
-        if number >= used.shape[1]:
+        if start + 1 >= used.shape[1] or not _room(used, send, need)[start:].any():
             used = np.pad(used, ((0, 0), (0, used.shape[1])))
-        used[pair, number] += need
+        number = start + int(_room(used, send, need)[start:].argmax())
+        used[send.hop.links, number] += need
         there[send.unit, send.hop.target] = number + 1
-        rounds += [[] for _ in range(number + 1 - len(rounds))]
         rounds[number].append(send)
-    return tuple(map(tuple, rounds))
+    return tuple(tuple(rounds[number]) for number in sorted(rounds))
 
 
-def _in_order(routes: Routes) -> list[tuple[Send, int]]:
-    """With the number of hops before it: what others wait for goes first."""
-    found: list[tuple[Send, int]] = []
+def _room(used: np.ndarray, send: Send, need: np.ndarray) -> np.ndarray:
+    """[round]: have both links of a send room?"""
+    return np.logical_and(*(used[send.hop.links] + need[:, None] <= _FULL))
+
+
+def _sends(routes: Routes) -> Iterator[tuple[int, Send]]:
+    """With the number of hops before each: what others wait for goes first."""
     for unit, hops in zip(routes.units, routes.hops, strict=True):
-        depth: dict[int, int] = {}
+        depth = defaultdict[int, int](int)
         for hop in hops:
-            depth[hop.target] = depth.get(hop.source, 0) + 1
-            found.append((Send(unit, hop), depth[hop.target]))
-    return sorted(found, key=lambda each: each[1])
+            depth[hop.target] = depth[hop.source] + 1
+            yield depth[hop.source], Send(unit, hop)
 
 
-def seconds_of(sends: tuple[Send, ...], links: Links) -> float:
+def seconds_of(sends: Sequence[Send], links: Links) -> float:
     """Of one round on a machine: until its busiest link is done."""
     busy = dict[int, float]()
     for send in sends:
-        for link in _links(send.hop, links):
+        for link in send.hop.links:
             busy[link] = busy.get(link, links.latency(link)) + send.nbytes / float(links.rate[link])
-    return max(busy.values(), default=0.0)
-
-
-def _links(hop: Hop, links: Links) -> list[int]:
-    level = int(links.node[hop.source] != links.node[hop.target])
-    return [links.number(hop.source, level, OUT), links.number(hop.target, level, IN)]
+    return max(busy.values())

@@ -32,7 +32,7 @@ def run_rounds(tree: Any, placed: PlacedArrays, demands: Sequence[Demand], round
         for s in a.addressable_shards
     }
     arrived: dict[tuple[int, int], dict[Box, Any]] = {(leaf, d): {} for leaf in range(len(arrays)) for d in devices}
-    for unit, (source, target) in (send for sends in rounds for send in sends):
+    for unit, (source, target, _) in (send for sends in rounds for send in sends):
         for kind, number, box in demands[unit.demand].boxes(unit.start, unit.end):
             leaf = leaves[kind][number]
             given = arrived.get((leaf, source), {}).get(box)

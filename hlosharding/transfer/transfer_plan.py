@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from hlosharding.collector import collector_waits
 from hlosharding.cost import Machine
 from hlosharding.errors import CostError
@@ -19,7 +17,7 @@ from hlosharding.transfer.links import Links, least_busiest
 from hlosharding.transfer.pieces import Demand, demands_of
 from hlosharding.transfer.placed_arrays import PlacedArrays, read_arrays
 from hlosharding.transfer.rounds import Send, rounds_of, seconds_of
-from hlosharding.transfer.routes import Routes, routes_of
+from hlosharding.transfer.routes import routes_of
 from hlosharding.transfer.running import run_rounds
 
 
@@ -154,7 +152,7 @@ def plan_transfer(
     demands = tuple(demands_of(placed.kinds, list(map(len, leaves))))
     links = Links.of(machine, count)
     bound = least_busiest(demands, links)
-    routes = routes_of(demands, links, bound) if demands else Routes([], [], np.zeros(4 * count))
+    routes = routes_of(demands, links, bound)
     return TransferPlan(
         machine,
         tuple(_moved(placed, leaves, demands)),
