@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     )
     from hlosharding.sharding import Cluster, HloSharding, TileAssignment, convert, same_sharding
     from hlosharding.spmd import Collective, collectives, verify_partitioned
+    from hlosharding.transfer import TransferPlan, plan_transfer
 
 __version__ = "0.1.0"
 
@@ -92,6 +93,7 @@ _NAMES = {
     "mesh_propagation": "AxisAnnotation AxisPropagation propagate_axes",
     "cost": "Chip CostReport Machine Simulation Topology calibrate cost machines topology",
     "reshard": "ReshardPlan plan_reshard",
+    "transfer": "TransferPlan plan_transfer",
     "schedule": "Schedule ScheduleSimulation parse_schedule pipelined simulate",
     "search": "Plan Ranking SearchResult Suggestion apply_plan fsdp megatron rank schedule_of search suggest",
     "plans": "Difference ExportedPlan PlanFile check_plan diff export_plan",
@@ -149,6 +151,7 @@ __all__ = [
     "TileAssignment",
     "Topology",
     "TraceError",
+    "TransferPlan",
     "annotate",
     "apply_plan",
     "calibrate",
@@ -173,6 +176,7 @@ __all__ = [
     "partition",
     "pipelined",
     "plan_reshard",
+    "plan_transfer",
     "program_svg",
     "propagate",
     "propagate_axes",
