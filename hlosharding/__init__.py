@@ -98,7 +98,8 @@ _NAMES = {
     "reshard": "ReshardPlan plan_reshard",
     "transfer": "TransferPlan plan_transfer",
     "schedule": "Schedule ScheduleSimulation parse_schedule pipelined simulate",
-    "search": "Climb Grid Plan Ranking SearchResult SizedPlan Suggestion apply_plan fsdp megatron rank schedule_of search suggest",
+    "search": "Climb Grid Plan Ranking SearchResult SizedPlan Suggestion apply_plan fsdp megatron rank schedule_of"
+    " search suggest",
     "plans": "Difference ExportedPlan PlanFile check_plan diff export_plan",
     "report": "Report collectives_view draw draw_svg pareto_svg program_svg report show to_html to_record",
     "compiler": "CollectiveExplanation Explanations Partitioned ShardedArray device_put explain jit partition",

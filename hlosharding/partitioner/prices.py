@@ -18,7 +18,15 @@ from hlosharding.ir import Shape
 from hlosharding.partitioner.broadcast_dims import one_slice_of
 from hlosharding.partitioner.iteration_space import untile
 from hlosharding.partitioner.value import ValuePlace
-from hlosharding.reshard import OBJECTIVES, ReshardRequest, is_partial, least_seconds_of_each, plan, weigh
+from hlosharding.reshard import (
+    OBJECTIVES,
+    ReshardRequest,
+    is_partial,
+    least_seconds_of_each,
+    most_bytes_per_second,
+    plan,
+    weigh,
+)
 from hlosharding.sharding import HloSharding, stacked_partials
 
 Numbers = npt.NDArray[np.float64]
@@ -122,6 +130,15 @@ class Prices(ABC):
         With `trips` what it comes to in each of them, where it is done once before the loop.
         """
         return self.comparable(nbytes / trips, least_seconds_of_each(nbytes, self.machine) / trips)
+
+    def seconds_at_best_rate(self, nbytes: Numbers, trips: int = 1) -> Numbers:
+        """`comparable_seconds` of a launch and the bytes: by so much options are compared before they are priced.
+
+        Smoother than `least_seconds`, whose hops of small arrays outweigh bytes: with those a step of four layers by
+        tensors took 1.05 of the time.
+        """
+        launches = np.where(nbytes > 0, self.machine.collective_launch, 0.0)
+        return self.comparable(nbytes / trips, (launches + nbytes / most_bytes_per_second(self.machine)) / trips)
 
     def objective_value(self, cost: Cost) -> float:
         """The one figure that the objective minimises: bytes, to which seconds are added by the objective's rate."""

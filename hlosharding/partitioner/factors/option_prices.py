@@ -1,6 +1,6 @@
 """What an op costs at least for each way in which some of its values may lie, all at once.
 
-Floor: partitioner.  By the bounds of `least_seconds`, which are near the prices: an op whose operand and result may lie
+Floor: partitioner.  By the bytes that must move, at the best rate: an op whose operand and result may lie
 in a dozen ways each has 144 prices, and none of them needs a plan.
 """
 
@@ -87,9 +87,9 @@ def _table(
 
 def _slot_seconds(problem: ChoiceProblem, slot: int, splits: Splits, prices: Prices) -> Numbers:
     if slot == 0:
-        return prices.least_seconds(result_bytes(problem, problem.results[0], splits, prices))
+        return prices.seconds_at_best_rate(result_bytes(problem, problem.results[0], splits, prices))
     operand = problem.operands[slot - 1]
-    return prices.least_seconds(operand_bytes(problem, operand, splits, prices), operand.lies.trips)
+    return prices.seconds_at_best_rate(operand_bytes(problem, operand, splits, prices), operand.lies.trips)
 
 
 def _variant(problem: ChoiceProblem, slots: Slots, options: Options, number: int) -> ChoiceProblem:
