@@ -217,7 +217,7 @@ def search(
     >>> weights = {"up": shape(1024, 65536), "down": shape(65536, 1024)}
     >>> found = hs.search(step, weights, shape(512, 1024), machine=hs.machines.h100(8))
     >>> print(found.best)  # few rows: weights are larger than what they make
-    1/8/1/1 sequence
+    1/8/1/1
     """
     if jobs < 1:
         raise ScheduleError(f"{jobs} processes price nothing", remedy="take jobs=1")

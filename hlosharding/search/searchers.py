@@ -137,12 +137,14 @@ def next_plans(plan: Plan, machine: Machine) -> Iterator[Plan]:
     >>> from hlosharding.cost import machines
     >>> [str(step) for step in next_plans(Plan(4, 2), machines.h100(8)) if step.stages == 1]
     ... # doctest: +NORMALIZE_WHITESPACE
-    ['4/2/1/1 sequence', '4/2/1/1 fsdp', '4/2/1/1 zero1', '8/1/1/1', '2/4/1/1', '4/2/1/1 replicas=2',
-     '4/2/1/1 context=2']
+    ['4/2/1/1 sequence', '4/2/1/1 fsdp', '4/2/1/1 zero1', '8/1/1/1', '2/4/1/1', '4/2/1/1 context=2',
+     '4/2/1/1 experts=2']
     """
     if plan.tensor > 1:
         yield replace(plan, sequence=not plan.sequence)
-    yield from (replace(plan, strategy=name) for name in _STRATEGIES if name != plan.strategy)
+    for name in _STRATEGIES:
+        if name != plan.strategy:
+            yield replace(plan, strategy=name, replicas=plan.replicas if name else 1)
     ways = {"data": plan.data, "tensor": plan.tensor, "stages": plan.stages}
     for fewer, more in (("tensor", "data"), ("data", "tensor"), ("data", "stages"), ("stages", "data"),
                         ("tensor", "stages"), ("stages", "tensor")):  # fmt: skip
@@ -152,7 +154,8 @@ def next_plans(plan: Plan, machine: Machine) -> Iterator[Plan]:
         yield from (replace(plan, microbatches=k) for k in _halved_and_doubled(plan.microbatches) if k >= 2)
         yield from (replace(plan, schedule=name) for name in ("", "1f1b-x2", "1f1b-x4") if name != plan.schedule)
     for part in ("replicas", "context", "experts"):
-        yield from _with_part(plan, part)
+        if plan.strategy or part != "replicas":  # else all data ways hold copies
+            yield from _with_part(plan, part)
 
 
 def _made(plan: Plan, ways: Mapping[str, int], machine: Machine) -> Iterator[Plan]:
@@ -172,9 +175,9 @@ def _made(plan: Plan, ways: Mapping[str, int], machine: Machine) -> Iterator[Pla
 
 
 def _with_part(plan: Plan, part: str) -> Iterator[Plan]:
-    rest = plan.data // (plan.replicas * plan.context * plan.experts)
+    rest, least = plan.data // (plan.replicas * plan.context * plan.experts), 4 if part == "replicas" else 2
     for size in _halved_and_doubled(getattr(plan, part)):
-        if size < getattr(plan, part) or rest % 2 == 0:
+        if size < getattr(plan, part) or (rest % 2 == 0 and rest >= least):
             yield replace(plan, **{part: size})
 
 
