@@ -63,7 +63,7 @@ def test_no_devices_and_devices_of_two_kinds_are_refused(cpu_devices: list[Any])
 
 def test_a_program_gives_the_products(cpu_devices: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DeviceTimer, "__init__", lambda self, devices: None)
-    monkeypatch.setattr(DeviceTimer, "__call__", lambda self, probe: probe.predicted(REAL))
+    monkeypatch.setattr(DeviceTimer, "__call__", lambda self, probe: probe.predict_seconds(REAL))
     module = hs.trace(lambda x, y: x @ y)(jnp.ones((24, 8)), jnp.ones((8, 40)))
     found = calibration_of(cpu_devices[:4], program=module)
     assert [str(row.probe) for row in found.by_kind["product"]] == ["product f32[24,8] f32[8,40]"]
