@@ -63,9 +63,12 @@ if TYPE_CHECKING:
     from hlosharding.rules import CallCost, register_interface, register_rule
     from hlosharding.schedule import Schedule, ScheduleSimulation, parse_schedule, pipelined, simulate
     from hlosharding.search import (
+        Climb,
+        Grid,
         Plan,
         Ranking,
         SearchResult,
+        SizedPlan,
         Suggestion,
         apply_plan,
         fsdp,
@@ -77,6 +80,7 @@ if TYPE_CHECKING:
     )
     from hlosharding.sharding import Cluster, HloSharding, TileAssignment, convert, same_sharding
     from hlosharding.spmd import Collective, collectives, verify_partitioned
+    from hlosharding.transfer import TransferPlan, plan_transfer
 
 __version__ = "0.1.0"
 
@@ -92,8 +96,9 @@ _NAMES = {
     "mesh_propagation": "AxisAnnotation AxisPropagation propagate_axes",
     "cost": "Chip CostReport Machine Simulation Topology calibrate cost machines topology",
     "reshard": "ReshardPlan plan_reshard",
+    "transfer": "TransferPlan plan_transfer",
     "schedule": "Schedule ScheduleSimulation parse_schedule pipelined simulate",
-    "search": "Plan Ranking SearchResult Suggestion apply_plan fsdp megatron rank schedule_of search suggest",
+    "search": "Climb Grid Plan Ranking SearchResult SizedPlan Suggestion apply_plan fsdp megatron rank schedule_of search suggest",
     "plans": "Difference ExportedPlan PlanFile check_plan diff export_plan",
     "report": "Report collectives_view draw draw_svg pareto_svg program_svg report show to_html to_record",
     "compiler": "CollectiveExplanation Explanations Partitioned ShardedArray device_put explain jit partition",
@@ -108,6 +113,7 @@ __all__ = [
     "AxisSharding",
     "CallCost",
     "Chip",
+    "Climb",
     "Cluster",
     "Collective",
     "CollectiveExplanation",
@@ -118,6 +124,7 @@ __all__ = [
     "Explanation",
     "Explanations",
     "ExportedPlan",
+    "Grid",
     "HloSharding",
     "HloShardingError",
     "LoadError",
@@ -145,10 +152,12 @@ __all__ = [
     "ShardingError",
     "ShardingParseError",
     "Simulation",
+    "SizedPlan",
     "Suggestion",
     "TileAssignment",
     "Topology",
     "TraceError",
+    "TransferPlan",
     "annotate",
     "apply_plan",
     "calibrate",
@@ -173,6 +182,7 @@ __all__ = [
     "partition",
     "pipelined",
     "plan_reshard",
+    "plan_transfer",
     "program_svg",
     "propagate",
     "propagate_axes",

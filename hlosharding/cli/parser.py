@@ -175,7 +175,7 @@ _PARTS_OF_DATA = {
 def _add_search(commands: Any) -> None:
     command = _command(commands, "search", "find the best data, tensor and pipeline parallelism for a machine")
     _load_options(command)
-    _batch_option(command)
+    _batch_option(command, "found")
     command.add_argument("--machine", type=_machine, required=True, metavar="NAME:N", help="for what, as h100:16")
     _runtime_option(command)
     _plans_option(command, "all of the options below")
@@ -206,10 +206,9 @@ def _add_search(commands: Any) -> None:
     command.add_argument("--emit", choices=("json",), help="for programs")
 
 
-def _batch_option(command: Any) -> None:
-    command.add_argument(
-        "--batch", metavar="PATH", action="append", required=True, help="an argument whose first dim is the batch"
-    )
+def _batch_option(command: Any, otherwise: str = "") -> None:
+    said = "an argument whose first dim is the batch" + f" (default: {otherwise})" * bool(otherwise)
+    command.add_argument("--batch", metavar="PATH", action="append", required=not otherwise, help=said)
 
 
 def _plans_option(command: Any, otherwise: str) -> None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from hlosharding.cost import CostReport, Machine, cost, simulate_priced
+from hlosharding.cost import CostReport, Machine, cost, step_seconds
 from hlosharding.ir import Module
 from hlosharding.partitioner import (
     Decisions,
@@ -29,7 +29,7 @@ from hlosharding.partitioner import (
     partition_module,
     sharding_tables,
 )
-from hlosharding.reshard import MORE_WORK, Figures, best
+from hlosharding.reshard import MARGIN, MORE_WORK, Figures, best, weigh
 
 _MORE_MEMORY = 1.1
 """Of what propagation's own program holds: a better one may hold so much, as the bar against XLA's peak says."""
@@ -55,16 +55,26 @@ class Alternative:
         return cost(self.local.module, machine=self.machine)
 
     @cached_property
+    def seconds(self) -> float:
+        """Of a step; communication that waits for nothing hides behind computation."""
+        return step_seconds(self.local.module, self.cost)
+
+    @property
     def figures(self) -> Figures:
-        """What it is compared by; communication that waits for nothing hides behind computation."""
-        seconds = simulate_priced(self.local.module, self.cost).time_s
+        """What it is compared by."""
         calls = sum(one.executions for one in self.cost.collectives)
-        return Figures(seconds, self.cost.comm_bytes, calls, self.cost.peak_memory_bytes)
+        return Figures(self.seconds, self.cost.comm_bytes, calls, self.cost.peak_memory_bytes)
+
+    @cached_property
+    def most_bytes(self) -> int:
+        """Of all values together: more than the program ever holds."""
+        return sum(inst.shape.byte_size for inst in self.local.module.instructions)
 
     @property
     def is_held(self) -> bool:
         """Has the machine so much memory?"""
-        return self.cost.peak_memory_bytes <= self.machine.memory_bytes
+        most = self.machine.memory_bytes
+        return self.most_bytes <= most or self.cost.peak_memory_bytes <= most
 
     def fits_beside(self, first: Alternative) -> bool:
         """Does it hold about as much as the first, does the machine hold it, and does it save bytes by no more work?"""
@@ -73,14 +83,24 @@ class Alternative:
         return is_lean and self.is_held and (is_work_priced or self.cost.flops <= MORE_WORK * first.cost.flops)
 
 
+def _is_near(one: Alternative, first: Alternative) -> bool:
+    """Is it about as good as the first, or better?"""
+    objective = first.decisions.prices.objective
+    least, found = (weigh(objective, each.cost.comm_bytes, each.seconds) for each in (first, one))
+    return found <= (1 + MARGIN) * least
+
+
 def best_of(found: Sequence[Alternative]) -> Alternative:
     """The best of those that fit beside the first, propagation's own; where none does, the leanest."""
-    if len(found) == 1:
-        return found[0]
-    fitting = [one for one in found if one.fits_beside(found[0])]
+    first = found[0]
+    # What is worse need not be walked for its memory: it is not taken.
+    worth = [first, *(one for one in found[1:] if _is_near(one, first) or not first.is_held)]
+    if len(worth) == 1:
+        return first
+    fitting = [one for one in worth if one.fits_beside(first)]
     if not fitting:
-        return min(found, key=lambda one: one.cost.peak_memory_bytes)
-    return fitting[best(found[0].decisions.prices.objective, [one.figures for one in fitting])]
+        return min(worth, key=lambda one: one.cost.peak_memory_bytes)
+    return fitting[best(first.decisions.prices.objective, [one.figures for one in fitting])]
 
 
 def best_program(

@@ -14,7 +14,7 @@ from hlosharding.cost.placement import GroupPlacement, group_placement, permute_
 from hlosharding.cost.presets import machine_named, machine_presets, preset_of_kind
 from hlosharding.cost.sharing import LinkUse, run_sharing_links
 from hlosharding.cost.simulation import Simulation
-from hlosharding.cost.simulator import Lifetime, lifetimes, simulate, simulate_priced
+from hlosharding.cost.simulator import Lifetime, lifetimes, simulate, simulate_priced, step_seconds
 from hlosharding.cost.step_breakdown import StepBreakdown
 from hlosharding.cost.step_figures import StepFigures
 from hlosharding.cost.tasks import NOTHING, Tasks, Times, run_in_order
@@ -87,6 +87,7 @@ __all__ = [
     "run_sharing_links",
     "simulate",
     "simulate_priced",
+    "step_seconds",
     "streams_of",
     "target_config",
     "temporary_memory",

@@ -10,6 +10,8 @@ the best of text order, post order, and an order that frees first.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -18,7 +20,8 @@ from hlosharding.cost.host_offload import leaves_on_host
 from hlosharding.cost.kernels import Kernels
 from hlosharding.cost.memory_order import order_freeing_first
 from hlosharding.cost.schedule_order import schedules
-from hlosharding.ir import Computation, Instruction, Module, while_parts
+from hlosharding.deep_stack import deep_stack
+from hlosharding.ir import Computation, Instruction, Module, blaming, while_parts
 from hlosharding.ir import custom_call_targets as targets
 
 _ALIASES = frozenset(
@@ -38,6 +41,20 @@ class Peak(NamedTuple):
     bytes: int
     at: str
     """Name of the instruction of the entry during which it occurs."""
+
+
+@dataclass(frozen=True, eq=False)
+class PeakMemory:
+    """The worst moment of a program, found when it is first asked for: not everybody who prices programs asks."""
+
+    module: Module
+    kernels: Kernels
+    """Which there are."""
+
+    @cached_property
+    def found(self) -> Peak:
+        with blaming(self.module):
+            return deep_stack(peak_memory)(self.module, self.kernels)
 
 
 def peak_memory(module: Module, kernels: Kernels | None = None) -> Peak:

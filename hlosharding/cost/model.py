@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil, isclose
 from types import MappingProxyType
@@ -21,7 +21,7 @@ from hlosharding.cost.eager import EagerKernels
 from hlosharding.cost.host_offload import crosses, leaves_on_host
 from hlosharding.cost.kernels import Kernels
 from hlosharding.cost.machine import Machine, Runtime
-from hlosharding.cost.memory import host_memory, peak_memory
+from hlosharding.cost.memory import PeakMemory, host_memory
 from hlosharding.cost.placement import GroupPlacement, group_placement, permute_placement
 from hlosharding.cost.step_breakdown import Part
 from hlosharding.cost.topology import Topology, machine_of
@@ -101,7 +101,6 @@ class CostReport(InNotebooks):
     """Bytes that kernels read and write."""
     comm_bytes: float
     """Bytes received from other devices, mean over devices."""
-    peak_memory_bytes: int
     time_s: float
     compute_s: float
     """Part of `time_s` in local kernels."""
@@ -110,10 +109,10 @@ class CostReport(InNotebooks):
     machine: Machine
     collectives: tuple[Collective, ...]
     """As they stand in the program, one an instruction."""
-    peak_at: str
-    """Name of the instruction during which memory peaks."""
-    rows: tuple[Priced, ...]
+    rows: tuple[Priced, ...] = field(repr=False)
     """Every instruction that costs anything."""
+    memory: PeakMemory = field(repr=False, compare=False)
+    """Of the device."""
     host_memory_bytes: int = 0
     """Bytes in the host's memory at the worst moment, which `peak_memory_bytes` does not contain."""
     host_s: float = 0.0
@@ -128,6 +127,16 @@ class CostReport(InNotebooks):
     combined: tuple[tuple[Collective, ...], ...] = ()
     """Of `collectives`, those that XLA's combiner makes one of: each group is priced as one with the bytes of all, and
     each member has its share of the time, by its bytes."""
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        """Bytes alive at the worst moment, arguments and results with them."""
+        return self.memory.found.bytes
+
+    @property
+    def peak_at(self) -> str:
+        """Name of the instruction during which memory peaks."""
+        return self.memory.found.at
 
     @property
     def num_combined(self) -> int:
@@ -201,8 +210,8 @@ def cost(
     with blaming(module):
         runs = executions(module)
         table = _fill_table(_PriceTable(module, machine, causes, combine=combine and not was_combined(module)), runs)
-        peak = peak_memory(module, table.kernels)
-        return table.report(peak.bytes, peak.at, host_memory(module), guessed_loops(runs))
+        memory = PeakMemory(module, table.kernels)
+        return table.report(memory, host_memory(module), guessed_loops(runs))
 
 
 def price_uncombined(module: Module, machine: Machine) -> list[Priced]:
@@ -322,21 +331,20 @@ class _PriceTable:
             self.rows[number] = row._replace(time_s=row.time_s + more)
             self.compute_s += more
 
-    def report(self, peak: int, peak_at: str, on_host: int, guessed: tuple[GuessedLoop, ...]) -> CostReport:
+    def report(self, memory: PeakMemory, on_host: int, guessed: tuple[GuessedLoop, ...]) -> CostReport:
         dispatch_s = self.num_kernels * self.machine.dispatch_seconds
         return CostReport(
             flops=self.flops,
             transcendentals=self.transcendentals,
             memory_traffic_bytes=self.traffic,
             comm_bytes=self.comm_bytes,
-            peak_memory_bytes=peak,
             time_s=max(self.compute_s + self.comm_s + self.host_s, dispatch_s),
             compute_s=self.compute_s,
             comm_s=self.comm_s,
             machine=self.machine,
             collectives=tuple(self.collectives),
-            peak_at=peak_at,
             rows=tuple(self.rows),
+            memory=memory,
             host_memory_bytes=on_host,
             host_s=self.host_s,
             guessed_loops=guessed,

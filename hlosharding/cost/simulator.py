@@ -108,6 +108,18 @@ def simulate_priced(module: Module, report: CostReport, whole: Module | None = N
     )
 
 
+@deep_stack
+def step_seconds(module: Module, report: CostReport) -> float:
+    """How long a module that is priced already takes, where nobody asks for more.
+
+    >>> import hlosharding as hs
+    >>> module = hs.load("HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}")
+    >>> step_seconds(module, cost(module)) == simulate(module).time_s
+    True
+    """
+    return run_first_ready(_TaskGraph(module.entry, _ProgramRun(module, report)).tasks).makespan
+
+
 class _Executed(NamedTuple):
     """One execution of a computation, or a whole loop."""
 

@@ -18,7 +18,7 @@ from hlosharding.ir import Shape
 from hlosharding.partitioner.broadcast_dims import one_slice_of
 from hlosharding.partitioner.iteration_space import untile
 from hlosharding.partitioner.value import ValuePlace
-from hlosharding.reshard import OBJECTIVES, ReshardRequest, is_partial, most_bytes_per_second, plan, weigh
+from hlosharding.reshard import OBJECTIVES, ReshardRequest, is_partial, least_seconds_of_each, plan, weigh
 from hlosharding.sharding import HloSharding, stacked_partials
 
 Numbers = npt.NDArray[np.float64]
@@ -121,9 +121,7 @@ class Prices(ABC):
 
         With `trips` what it comes to in each of them, where it is done once before the loop.
         """
-        machine = self.machine
-        predicted = np.where(nbytes > 0, machine.collective_launch, 0.0) + nbytes / most_bytes_per_second(machine)
-        return self.comparable(nbytes / trips, predicted / trips)
+        return self.comparable(nbytes / trips, least_seconds_of_each(nbytes, self.machine) / trips)
 
     def objective_value(self, cost: Cost) -> float:
         """The one figure that the objective minimises: bytes, to which seconds are added by the objective's rate."""

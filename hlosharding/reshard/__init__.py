@@ -9,6 +9,7 @@ from hlosharding.reshard.objectives import (
     Figures,
     best,
     check_objective,
+    least_seconds_of_each,
     most_bytes_per_second,
     weigh,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "check_objective",
     "is_partial",
     "layout_of",
+    "least_seconds_of_each",
     "most_bytes_per_second",
     "plan",
     "plan_reshard",

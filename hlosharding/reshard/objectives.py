@@ -5,16 +5,20 @@ Floor: reshard.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from hlosharding.cost import Machine
+from hlosharding.cost import Machine, collective_time
 from hlosharding.errors import PartitionError
+from hlosharding.spmd import bytes_received
 
-Number = TypeVar("Number", float, npt.NDArray[np.float64])
+Numbers = npt.NDArray[np.float64]
+Number = TypeVar("Number", float, Numbers)
 
 Objective = Literal["time", "bytes"]
 
@@ -85,20 +89,49 @@ def _summed(machine: Machine) -> float:
     return 2 * (n - 1) / n * g / (g + 1) * machine.nccl.nvls_efficiency
 
 
+_KINDS = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
+_POINTS = 2.0 ** np.arange(0, 44.5, 0.5)
+_BELOW_CHORDS = 0.99
+"""Between two of the points a curve may lie below their chord, by so much: 0.8 % where hops and bytes weigh alike."""
+
+
+@lru_cache(maxsize=256)
+def fastest_collectives(machine: Machine) -> Numbers:
+    """Seconds of the fastest single collective by which devices receive each of `_POINTS` bytes.
+
+    That of several collectives is no less: each starts anew.
+    """
+    sizes = [n for n in range(2, machine.num_devices + 1) if machine.num_devices % n == 0]
+    ways = [(kind, n) for kind in _KINDS for n in (sizes if kind != "collective-permute" else sizes[:1])]
+    seconds = [
+        [collective_time(kind, nbytes / bytes_received(kind, 1.0, n), n, None, machine) for nbytes in _POINTS.tolist()]
+        for kind, n in ways
+    ]
+    return np.min(seconds, axis=0, initial=math.inf) * _BELOW_CHORDS
+
+
+@lru_cache(maxsize=65536)
 def least_seconds(nbytes: float, machine: Machine, reach: int = 1) -> float:
     """No collectives by which a device receives `nbytes`, so that it has data of `reach` devices, are faster.
 
-    Each collective of n devices multiplies by n, at most, of how many devices one has data, and takes log2 n hops or
-    more; on a torus, where a ring closes, one at least.
-
     >>> from hlosharding.cost import machines
-    >>> least_seconds(0, machines.h100(8))
+    >>> least_seconds(0.0, machines.h100(8))
     0.0
-    >>> least_seconds(1e6, machines.h100(8)) < least_seconds(1e6, machines.h100(8), 2)
+    >>> least_seconds(1e6, machines.h100(64)) < least_seconds(1e6, machines.h100(64), 64)
     True
     """
-    if nbytes <= 0:
-        return 0.0
+    return float(least_seconds_of_each(np.array([nbytes]), machine, reach)[0])
+
+
+def least_seconds_of_each(nbytes: Numbers, machine: Machine, reach: int = 1) -> Numbers:
+    """`least_seconds` of many.
+
+    Each collective of n devices multiplies by n, at most, of how many devices one has data, and takes log2 n hops or
+    more; on a torus, where a ring closes, one at least.
+    """
     hops = min(reach - 1, 1) if machine.torus else (reach - 1).bit_length()
     latency = min(machine.inside.latency, machine.between.latency)
-    return machine.collective_launch + hops * latency + nbytes / most_bytes_per_second(machine)
+    by_hops = machine.collective_launch + hops * latency + nbytes / most_bytes_per_second(machine)
+    # Beyond the last point the rate alone bounds.
+    by_kind = np.interp(nbytes, _POINTS, fastest_collectives(machine), right=0.0)
+    return np.where(nbytes > 0, np.maximum(by_kind, by_hops), 0.0)

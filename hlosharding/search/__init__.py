@@ -9,6 +9,7 @@ from hlosharding.search.planner import Planner
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.priced_plan import PricedPlan
 from hlosharding.search.ranking import RankedPlan, Ranking, rank, sample_plans
+from hlosharding.search.searchers import Climb, Grid, Searcher, SearchSpace
 from hlosharding.search.strategies import STRATEGIES, Strategy, fsdp, megatron
 from hlosharding.search.suggest import Suggestion, suggest
 from hlosharding.search.trials import smallest_sets
@@ -16,6 +17,8 @@ from hlosharding.search.trials import smallest_sets
 __all__ = [
     "MICROBATCHES",
     "STRATEGIES",
+    "Climb",
+    "Grid",
     "Improved",
     "OneProcess",
     "Plan",
@@ -25,6 +28,8 @@ __all__ = [
     "RankedPlan",
     "Ranking",
     "SearchResult",
+    "SearchSpace",
+    "Searcher",
     "SizedPlan",
     "Strategy",
     "Suggestion",

@@ -12,6 +12,7 @@ from hlosharding.errors import ScheduleError
 from hlosharding.frontends import trace
 from hlosharding.ir import Module
 from hlosharding.schedule import argument_numbers
+from hlosharding.search.batch_arguments import find_batch
 from hlosharding.search.planner import Planner
 from hlosharding.search.strategies import Strategy
 
@@ -31,14 +32,15 @@ class BatchSizes:
         self,
         program: Module | Callable[..., Any],
         arguments: Sequence[Any],
-        batch: Sequence[str | int],
+        batch: Sequence[str | int] | None = None,
         donate: Sequence[str | int] = (),
         strategies: Mapping[str, Strategy] | None = None,
     ) -> None:
         donated = donate if isinstance(program, Module) else list(_leaves(arguments, donate))
+        module = program if isinstance(program, Module) else trace(program)(*arguments)
+        batch = find_batch(module) if batch is None else batch
         self._program, self._arguments, self._named = program, arguments, (batch, donated, strategies)
         self.donates = bool(donated)
-        module = program if isinstance(program, Module) else trace(program)(*arguments)
         first = Planner(module, *self._named)
         self.given = _batch_size(module, batch)
         self._planners = {self.given: first}

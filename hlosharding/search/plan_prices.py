@@ -24,6 +24,10 @@ class PlanPrices:
     def __init__(self, sizes: BatchSizes, plans: Iterable[SizedPlan], machine: Machine) -> None:
         self.sizes, self.machine = sizes, machine
         self._runs = PipelineRuns(machine)
+        self.expect(plans)
+
+    def expect(self, plans: Iterable[SizedPlan]) -> None:
+        """From now on these are all that may be asked for."""
         self._members = _group_by_family(plans)
         self._last: tuple[object, _Family] | None = None
 

@@ -24,16 +24,17 @@ from hlosharding.search.least_seconds import LeastWork, least_seconds
 from hlosharding.search.mutations import Improved, improve_plan
 from hlosharding.search.plan_files import plan_file
 from hlosharding.search.plan_prices import sort_by_family
-from hlosharding.search.plan_space import MICROBATCHES, choose_plans
+from hlosharding.search.plan_space import MICROBATCHES, choose_plans, find_said
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.price_file import KnownPrices, Outcome, price_facts
 from hlosharding.search.price_workers import PriceWorkers
 from hlosharding.search.priced_plan import PricedPlan, sort_by_throughput
 from hlosharding.search.pricer import Answer, Pricer, Task
 from hlosharding.search.ranking import Ranking, rank_plans
+from hlosharding.search.searchers import Searcher, SearchSpace, choose_searcher
 from hlosharding.search.strategies import Strategy
 
-PricePlans = Callable[[Sequence[Task]], Iterator[Answer]]
+AskPrices = Callable[[Sequence[Task]], Iterator[Answer]]
 """Who prices plans, in whatever order."""
 
 
@@ -160,9 +161,10 @@ class SearchResult(InNotebooks):
 def search(
     program: Module | Callable[..., Any],
     *arguments: Any,
-    batch: Sequence[str | int],
+    batch: Sequence[str | int] | None = None,
     machine: Machine,
     plans: Iterable[Plan] | None = None,
+    searcher: Searcher | None = None,
     microbatches: Sequence[int] = MICROBATCHES,
     schedules: Sequence[str] = ("",),
     orders: Sequence[str] = ("",),
@@ -180,37 +182,54 @@ def search(
     jobs: int = 1,
     runtime: Runtime | None = None,
 ) -> SearchResult:
-    """Price the plans for all devices of a machine by simulation.
+    """Price plans for all devices of a machine by simulation.  With nothing but the step and the machine: what experts
+    would try, and what they would try next, until no step from the best plan is faster.
 
     `program`: a traced Module, or a function with its arguments (arrays or ShapeDtypeStructs).  `batch`: paths of the
-    arguments whose first dim is the batch.  `plans`: by default every D/T/P of the devices, pipelines with each number
-    of `microbatches` and each of `schedules` (names as of `pipelined`; "": 1F1B of a training step).  `orders`: of the
-    ways on the links, as "PTD" (`Plan.order`; `Plan.ORDERS`: all), where that matters.  `strategies`: which arguments
-    are split along which dims: names of `STRATEGIES`, or functions by a name of one's own.  `replicas`, `context`,
-    `experts`: of the data ways, how many hold copies of what is split over data, parts of sequences, or other experts;
-    `sequence`: sequence parallelism, or not (`Plan`).  `batch_sizes`: of a function, let the batch have each of these
-    sizes; what takes least an example is the best then.  `donate`:
-    arguments that the update may overwrite, by path or, of a function, by number, as of `jax.jit`.  `prune`: leave out
-    plans of which it is certain that they are not among the `keep` fastest (of one batch size), for their arithmetic
-    alone takes longer (`SearchResult.pruned`).  `progress`: shows a bar
-    where a person watches, on a terminal's standard error or in a notebook; False shows none, a function is told (done,
-    at most).
+    arguments whose first dim is the batch; by default those along which nearly all products flow.  `searcher`: who says
+    what is priced: by default `Climb()` where neither batch nor what follows is said, else `Grid()`, all that is asked
+    for.  `plans`: by default every D/T/P of the devices, pipelines with each number of `microbatches` and each of
+    `schedules` (names as of `pipelined`; "": 1F1B of a training step).  `orders`: of the ways on the links, as "PTD"
+    (`Plan.order`; `Plan.ORDERS`: all), where that matters.  `strategies`: which arguments are split along which dims:
+    names of `STRATEGIES`, or functions by a name of one's own.  `replicas`, `context`, `experts`: of the data ways, how
+    many hold copies of what is split over data, parts of sequences, or other experts; `sequence`: sequence parallelism,
+    or not (`Plan`).  `batch_sizes`: of a function, let the batch have each of these sizes; what takes least an example
+    is the best then.
+
+    `donate`: arguments that the update may overwrite, by path or, of a function, by number, as of `jax.jit`.  `prune`:
+    leave out plans of which it is certain that they are not among the `keep` fastest (of one batch size), for their
+    arithmetic alone takes longer (`SearchResult.pruned`).  `progress`: shows a bar where a person watches, on a
+    terminal's standard error or in a notebook; False shows none, a function is told (done, at most).
     `resume`: a file that keeps prices as they are found, and from which a search that was interrupted goes on.
     `jobs`: processes that price, for searches of minutes; each prunes by what it has seen itself.  `runtime`: who runs
     the step, as of `cost`.
 
-    Raises ScheduleError for arguments that are not there, for no schedule, order or strategy, for plans that need more
-    devices or with which `microbatches`, `schedules` and the like are said, for a file of another search, and for a
-    strategy that cannot be handed to other processes; HloShardingError where one of these dies.
+    Raises ScheduleError where no batch is found, for arguments that are not there, for no schedule, order or strategy,
+    for plans that need more devices or with which `microbatches`, `schedules` and the like are said, for a file of
+    another search, and for a strategy that cannot be handed to other processes; HloShardingError where one of these
+    dies.
+
+    >>> import jax, jax.numpy as jnp, hlosharding as hs
+    >>> def step(weights, rows):
+    ...     loss = lambda w: jnp.sum(jnp.tanh(jnp.tanh(rows @ w["up"]) @ w["down"]))
+    ...     return jax.tree.map(lambda w, g: w - g, weights, jax.grad(loss)(weights))
+    >>> shape = lambda *dims: jax.ShapeDtypeStruct(dims, jnp.float32)
+    >>> weights = {"up": shape(1024, 65536), "down": shape(65536, 1024)}
+    >>> found = hs.search(step, weights, shape(512, 1024), machine=hs.machines.h100(8))
+    >>> print(found.best)  # few rows: weights are larger than what they make
+    1/8/1/1 sequence
     """
     if jobs < 1:
         raise ScheduleError(f"{jobs} processes price nothing", remedy="take jobs=1")
     machine = machine.with_runtime(runtime)
+    asked: dict[str, Any] = {
+        "microbatches": microbatches, "schedules": schedules, "orders": orders, "strategies": strategies,
+        "replicas": replicas, "context": context, "experts": experts, "sequence": sequence,
+    }  # fmt: skip
+    whose = {"batch": batch, "plans": plans, "batch_sizes": batch_sizes or None}
+    searcher = choose_searcher(searcher, [*find_said(asked), *(name for name, it in whose.items() if it is not None)])
     sizes = BatchSizes(program, arguments, batch, donate, strategies if isinstance(strategies, Mapping) else None)
-    space = choose_plans(
-        machine, plans, microbatches=microbatches, schedules=schedules, orders=orders, strategies=strategies,
-        replicas=replicas, context=context, experts=experts, sequence=sequence,
-    )  # fmt: skip
+    space = choose_plans(machine, plans, **asked)
     for name in {plan.strategy for plan in space}:
         sizes.planner(sizes.given).find_strategy(name)
     every = [SizedPlan(plan, size) for size in batch_sizes or [sizes.given] for plan in space]
@@ -218,9 +237,9 @@ def search(
     run = _PlanSearch(sizes, every, machine, KnownPrices(resume, said), progress)
     most = max(1, keep) if prune and len(batch_sizes) < 2 else None
     if jobs == 1:
-        return run.run(Pricer(sizes, every, machine, most).price)
+        return run.run(searcher, Pricer(sizes, machine, most).price)
     with PriceWorkers(jobs, sizes, every, machine, most) as workers:
-        return run.run(workers.price)
+        return run.run(searcher, workers.price)
 
 
 @dataclass(frozen=True)
@@ -231,11 +250,22 @@ class _PlanSearch:
     known: KnownPrices
     progress: Progress | bool
 
-    def run(self, priced: PricePlans) -> SearchResult:
-        """`priced`: who prices."""
-        bounds = self._find_bounds()
-        order = sort_by_family(sorted(self.plans, key=lambda each: (bounds[each], each)))
-        found = self._collect_outcomes(priced, [Task(each, bounds[each], self.known.found.get(each)) for each in order])
+    def run(self, searcher: Searcher, ask: AskPrices) -> SearchResult:
+        """`ask`: who prices."""
+        found, bounds = dict[SizedPlan, Outcome | None](), dict[SizedPlan, float]()
+        with counting("pricing plans", self.progress) as progress:
+
+            def price(plans: Sequence[SizedPlan]) -> dict[SizedPlan, Outcome | None]:
+                bounds.update({each: self._bound(each) for each in plans})
+                order = sort_by_family(sorted(plans, key=lambda each: (bounds[each], each)))
+                tasks = [Task(each, bounds[each], self.known.found.get(each)) for each in order]
+                before, most = len(found), len(found) + len(tasks)
+                made = self._collect_outcomes(iter(ask(tasks)), tasks, lambda done: progress(before + done, most))
+                found.update(made)
+                return made
+
+            given = self.sizes.given
+            searcher.search(SearchSpace(self.sizes.planner(given), self.machine, given, self.plans), price)
         return SearchResult(
             self.sizes,
             self.machine,
@@ -244,23 +274,25 @@ class _PlanSearch:
             tuple((plan, bounds[plan]) for plan, outcome in found.items() if outcome is None),
         )
 
-    def _find_bounds(self) -> dict[SizedPlan, float]:
-        """Seconds that each takes at least.  Nothing is known of sizes for which the step was not traced."""
-        planners = {size: self.sizes.planner(size) for size in self.sizes.traced}
-        work = {size: LeastWork.of(each.module, each.numbers, self.machine) for size, each in planners.items()}
-        return {
-            each: least_seconds(each.plan, work[each.batch_size]) if each.batch_size in work else 0.0
-            for each in self.plans
-        }
+    def _bound(self, sized: SizedPlan) -> float:
+        """Seconds that it takes at least.  Nothing is known of sizes for which the step was not traced."""
+        work = self._work.get(sized.batch_size)
+        return least_seconds(sized.plan, work) if work is not None else 0.0
 
-    def _collect_outcomes(self, priced: PricePlans, tasks: Sequence[Task]) -> dict[SizedPlan, Outcome | None]:
+    @cached_property
+    def _work(self) -> dict[int, LeastWork]:
+        planners = {size: self.sizes.planner(size) for size in self.sizes.traced}
+        return {size: LeastWork.of(each.module, each.numbers, self.machine) for size, each in planners.items()}
+
+    def _collect_outcomes(
+        self, answers: Iterator[Answer], tasks: Sequence[Task], tell: Callable[[int], None]
+    ) -> dict[SizedPlan, Outcome | None]:
         """Of each plan, in the order of the tasks; known from then on."""
-        answers, made = iter(priced(tasks)), dict[SizedPlan, Outcome | None]()
-        with counting("pricing plans", self.progress) as progress:
-            for done in range(len(tasks)):
-                progress(done, len(tasks))
-                plan, outcome = next(answers)
-                if outcome is not None and plan not in self.known.found:
-                    self.known.keep(plan, outcome)
-                made[plan] = outcome
+        made = dict[SizedPlan, Outcome | None]()
+        for done in range(len(tasks)):
+            tell(done)
+            plan, outcome = next(answers)
+            if outcome is not None and plan not in self.known.found:
+                self.known.keep(plan, outcome)
+            made[plan] = outcome
         return {task.plan: made[task.plan] for task in tasks}

@@ -72,6 +72,16 @@ def plan_space(
             yield Plan(data, tensor, stages, count, schedule, order, strategy, *sizes, split)
 
 
+def find_said(asked: Mapping[str, Any]) -> list[str]:
+    """Of what may be asked of `plan_space` the names of what is not as it is by default.
+
+    >>> find_said({"microbatches": MICROBATCHES, "replicas": [1, 2]})
+    ['replicas']
+    """
+    usual = signature(plan_space).parameters
+    return [name for name, said in asked.items() if tuple(said) != tuple(usual[name].default)]
+
+
 def choose_plans(machine: Machine, given: Iterable[Plan] | None, **asked: Any) -> list[Plan]:
     """Those that are given, else what is `asked` of `plan_space` for all devices of a machine.
 
@@ -81,9 +91,8 @@ def choose_plans(machine: Machine, given: Iterable[Plan] | None, **asked: Any) -
         if machine.topology == "switch" and machine.num_nodes == 1:
             asked["orders"] = ("",)  # whoever is next to whom
         return list(plan_space(machine.num_devices, **asked))
-    usual = signature(plan_space).parameters
-    for name, said in asked.items():
-        if not isinstance(said, Mapping) and tuple(said) != tuple(usual[name].default):
+    for name in find_said(asked):
+        if not isinstance(asked[name], Mapping):
             raise ScheduleError(f"{name} are said, and plans, which say all", remedy="leave out one of the two")
     plans = list(given)
     for plan in plans:

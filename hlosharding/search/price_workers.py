@@ -41,7 +41,7 @@ class PriceWorkers:
             with suppress(HloShardingError):  # it will be the worker's answer
                 sizes.planner(size)  # a worker has no function to trace
         try:
-            self._job = pickle.dumps((sizes, plans, machine, most))
+            self._job = pickle.dumps((sizes, machine, most))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ScheduleError(
                 f"the search cannot be handed to other processes: {error}",

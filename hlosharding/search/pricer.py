@@ -5,7 +5,7 @@ Floor: search.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import nsmallest
 from typing import NamedTuple
 
@@ -33,16 +33,17 @@ Answer = tuple[SizedPlan, Outcome | None]
 
 
 class Pricer:
-    """`plans`: all that may be asked for.  `most`: how many of the fastest are looked for; None: all."""
+    """`most`: how many of the fastest are looked for; None: all."""
 
-    def __init__(self, sizes: BatchSizes, plans: Sequence[SizedPlan], machine: Machine, most: int | None) -> None:
-        self._prices = PlanPrices(sizes, plans, machine)
+    def __init__(self, sizes: BatchSizes, machine: Machine, most: int | None) -> None:
+        self._prices = PlanPrices(sizes, (), machine)
         self._most = most
         self._times: list[float] = []
         """Of the fastest that fit, as many as are looked for."""
 
-    def price(self, tasks: Iterable[Task]) -> Iterator[Answer]:
+    def price(self, tasks: Sequence[Task]) -> Iterator[Answer]:
         """In this order."""
+        self._prices.expect(task.plan for task in tasks)
         for plan, bound, known in tasks:
             outcome = None if bound > self._worst_kept() else known or self._find_outcome(plan)
             if self._most is not None and isinstance(outcome, PricedPlan) and outcome.fits:

@@ -1,6 +1,6 @@
 """JAX functions and lowerings to a Module; shardings on values inside traced functions."""
 
-from hlosharding.frontends.jax.boundary import divides, said_by_jax
+from hlosharding.frontends.jax.boundary import broadcast, divides, said_by_jax
 from hlosharding.frontends.jax.constraints import MARKS, shard_alike, with_sharding
 from hlosharding.frontends.jax.custom_partitioning import CustomPartitioning, PerDevice
 from hlosharding.frontends.jax.leaves import are_on_several_devices, first_tracer
@@ -14,6 +14,7 @@ __all__ = [
     "TraceableFunction",
     "TracedCall",
     "are_on_several_devices",
+    "broadcast",
     "divides",
     "first_tracer",
     "from_compiled",

@@ -31,6 +31,7 @@ class Priced:
     flops: float = 1.0
     peak: float = 1.0
     objective: str = "time"
+    most_bytes: float = 100.0
 
     @property
     def figures(self) -> Figures:

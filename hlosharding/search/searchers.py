@@ -1,0 +1,184 @@
+"""Who says which plans are priced: all that are asked for, or from an expert's first thoughts uphill.
+
+Floor: search.  A searcher has one method; users may bring their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+from hlosharding.cost import Machine
+from hlosharding.errors import ScheduleError
+from hlosharding.search.planner import Planner
+from hlosharding.search.plans import Plan, SizedPlan
+from hlosharding.search.price_file import Outcome
+from hlosharding.search.priced_plan import PricedPlan, sort_by_throughput
+from hlosharding.search.tensor_parallel import expert_dims
+
+PricePlans = Callable[[Sequence[SizedPlan]], Mapping[SizedPlan, Outcome | None]]
+"""What becomes of plans: a price, why the program does not allow it, or None, where it is not among the fastest."""
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """What a searcher chooses from."""
+
+    planner: Planner
+    """Of the step, for a batch of the size that was given."""
+    machine: Machine
+    batch_size: int
+    plans: Sequence[SizedPlan]
+    """All that were asked for."""
+
+    @cached_property
+    def has_experts(self) -> bool:
+        """Has any weight a dim of experts?"""
+        return bool(expert_dims(self.planner.module, 2, batch=self.planner.numbers))
+
+
+class Searcher(Protocol):
+    """Chooses what is priced; the fastest of that is the best plan."""
+
+    def search(self, space: SearchSpace, price: PricePlans) -> None:
+        """Have plans priced, as many as it takes, some at a time: of those priced together few may have to be cut."""
+        ...
+
+
+class Grid:
+    """All plans that were asked for."""
+
+    def search(self, space: SearchSpace, price: PricePlans) -> None:
+        """At once."""
+        price(space.plans)
+
+
+@dataclass(frozen=True)
+class Climb:
+    """From the plans that experts try first, by steps that experts try next, until none is faster or `most` are priced.
+
+    The fastest plan whose steps were not taken yet goes on, so a slower one has its turn where the fastest is a summit.
+    """
+
+    most: int = 24
+    """Plans that are priced: as many as take a minute."""
+
+    def search(self, space: SearchSpace, price: PricePlans) -> None:
+        """One plan's steps after the other."""
+        known: dict[SizedPlan, Outcome | None] = {}
+        done = set[SizedPlan]()
+        self._price(first_plans(space.machine), space, known, price)
+        while True:
+            priced = sort_by_throughput(each for each in known.values() if isinstance(each, PricedPlan))
+            origin = next((each for each in priced if each.sized_plan not in done), None)
+            if len(priced) >= self.most or origin is None or _is_hopeless(origin, priced[0]):
+                return
+            done.add(origin.sized_plan)
+            self._price(next_plans(origin.plan, space.machine), space, known, price)
+
+    def _price(
+        self, plans: Iterable[Plan], space: SearchSpace, known: dict[SizedPlan, Outcome | None], price: PricePlans
+    ) -> None:
+        fitting = (p for p in plans if p.divides(space.batch_size) and (p.experts == 1 or space.has_experts))
+        new = [each for p in fitting if (each := SizedPlan(p, space.batch_size)) not in known]
+        known.update(price(new[: self.most - sum(isinstance(each, PricedPlan) for each in known.values())]))
+
+
+def choose_searcher(given: Searcher | None, said: Sequence[str]) -> Searcher:
+    """Who is given; else `Climb` where nothing is said of the plans, by name.  Raises ScheduleError where both are."""
+    if given is None:
+        return Grid() if said else Climb()
+    names = [name for name in said if name != "batch"]
+    if isinstance(given, Climb) and names:
+        what = f"{', '.join(names)} are said, and a searcher that chooses plans by itself"
+        raise ScheduleError(what, remedy="leave out one of the two, or take searcher=Grid()")
+    return given
+
+
+_HOPE = 1.5
+"""Times as long as the fastest: of what takes longer no single step has led to the fastest."""
+
+
+def _is_hopeless(one: PricedPlan, best: PricedPlan) -> bool:
+    return one.fits == best.fits and one.time_s > _HOPE * best.time_s
+
+
+_STRATEGIES = ("fsdp", "zero1", "")
+"""Of weights over the data ways: split, split for the update alone, whole."""
+
+
+def first_plans(machine: Machine) -> Iterator[Plan]:
+    """What experts try first: data ways alone; tensor ways inside a node; and stages of such.
+
+    >>> from hlosharding.cost import machines
+    >>> [str(plan) for plan in first_plans(machines.h100(8))][:3]
+    ['8/1/1/1 fsdp', '8/1/1/1 zero1', '8/1/1/1']
+    """
+    devices, node = machine.num_devices, min(machine.num_devices, machine.devices_per_node)
+    yield from (Plan(devices, strategy=name) for name in _STRATEGIES)
+    if devices > node and devices % node == 0:
+        yield Plan(devices, strategy="fsdp", replicas=devices // node)
+    if devices % node == 0 and node > 1:
+        yield from (Plan(devices // node, node, strategy=name, sequence=True) for name in ("fsdp", "zero1"))
+        for stages in (2, 8):
+            if devices // node % stages == 0:
+                yield Plan(devices // node // stages, node, stages, 4 * stages, strategy="zero1", sequence=True)
+    for stages in (2, 4):
+        if devices % stages == 0:
+            yield Plan(devices // stages, 1, stages, 8 * stages, strategy="zero1")
+
+
+def next_plans(plan: Plan, machine: Machine) -> Iterator[Plan]:
+    """One step from a plan: half or twice as many ways of a kind, of microbatches or of copies; another strategy or
+    schedule; sequences split or not.
+
+    >>> from hlosharding.cost import machines
+    >>> [str(step) for step in next_plans(Plan(4, 2), machines.h100(8)) if step.stages == 1]
+    ... # doctest: +NORMALIZE_WHITESPACE
+    ['4/2/1/1 sequence', '4/2/1/1 fsdp', '4/2/1/1 zero1', '8/1/1/1', '2/4/1/1', '4/2/1/1 replicas=2',
+     '4/2/1/1 context=2']
+    """
+    if plan.tensor > 1:
+        yield replace(plan, sequence=not plan.sequence)
+    yield from (replace(plan, strategy=name) for name in _STRATEGIES if name != plan.strategy)
+    ways = {"data": plan.data, "tensor": plan.tensor, "stages": plan.stages}
+    for fewer, more in (("tensor", "data"), ("data", "tensor"), ("data", "stages"), ("stages", "data"),
+                        ("tensor", "stages"), ("stages", "tensor")):  # fmt: skip
+        if ways[fewer] % 2 == 0:
+            yield from _made(plan, {**ways, fewer: ways[fewer] // 2, more: ways[more] * 2}, machine)
+    if plan.stages > 1:
+        yield from (replace(plan, microbatches=k) for k in _halved_and_doubled(plan.microbatches) if k >= 2)
+        yield from (replace(plan, schedule=name) for name in ("", "1f1b-x2", "1f1b-x4") if name != plan.schedule)
+    for part in ("replicas", "context", "experts"):
+        yield from _with_part(plan, part)
+
+
+def _made(plan: Plan, ways: Mapping[str, int], machine: Machine) -> Iterator[Plan]:
+    """The plan with other ways, if it can be; a first stage's microbatches fill the pipeline four times."""
+    stages = ways["stages"]
+    if ways["tensor"] > machine.devices_per_node or ways["data"] % (plan.replicas * plan.context * plan.experts):
+        return
+    several = plan.microbatches if plan.stages > 1 else 4 * stages
+    yield replace(
+        plan,
+        **ways,
+        microbatches=several if stages > 1 else 1,
+        schedule=plan.schedule if stages > 1 else "",
+        even=plan.even and stages > 1,
+        sequence=ways["tensor"] > 1 and (plan.sequence or plan.tensor == 1),
+    )
+
+
+def _with_part(plan: Plan, part: str) -> Iterator[Plan]:
+    rest = plan.data // (plan.replicas * plan.context * plan.experts)
+    for size in _halved_and_doubled(getattr(plan, part)):
+        if size < getattr(plan, part) or rest % 2 == 0:
+            yield replace(plan, **{part: size})
+
+
+def _halved_and_doubled(count: int) -> Iterator[int]:
+    yield 2 * count
+    if count % 2 == 0:
+        yield count // 2

@@ -1,0 +1,155 @@
+"""Trees of arrays with where they lie before and after; arrays that are alike in all of this are one kind.
+
+Floor: transfer.  A device is a number: the id of a jax device, or a place in an abstract mesh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hlosharding.errors import ShardingError
+from hlosharding.frontends import broadcast
+from hlosharding.reshard import Layout, layout_of
+from hlosharding.sharding import HloSharding
+
+Dims = tuple[int, ...]
+
+
+class Side(NamedTuple):
+    """Where an array lies."""
+
+    sharding: HloSharding
+    devices: Dims
+    """Number of the device at each position of the sharding's device assignment."""
+
+    def layout(self, dims: Dims) -> Layout:
+        """Every position's tile of an array of these sizes."""
+        return layout_of(self.sharding, dims, len(self.devices))
+
+    def holders(self, dims: Dims) -> list[Dims]:
+        """[tile]: devices that hold it, lowest first.
+
+        >>> Side(HloSharding.parse("{devices=[2,2]<=[4] last_tile_dim_replicate}"), (4, 5, 6, 7)).holders((8,))
+        [(4, 5), (6, 7)]
+        """
+        layout = self.layout(dims)
+        by_tile = np.argsort(layout.tile_codes, kind="stable").reshape(-1, layout.copies)
+        return [tuple(sorted(row)) for row in np.asarray(self.devices)[by_tile].tolist()]
+
+
+class Kind(NamedTuple):
+    """What all arrays have in common that are moved alike."""
+
+    dims: Dims
+    dtype: np.dtype[Any]
+    source: Side
+    target: Side
+
+    @property
+    def nbytes(self) -> int:
+        """Of the whole array."""
+        return int(np.prod(self.dims, dtype=np.int64)) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedArrays:
+    """The leaves of a tree, in its order."""
+
+    kinds: tuple[Kind, ...]
+    kind_of: Dims
+    """[leaf]: number of its kind."""
+    names: tuple[str, ...]
+    sources: tuple[Any, ...]
+    """[leaf]: the jax sharding that it has."""
+    targets: tuple[Any, ...]
+    """[leaf]: the one that it is to have."""
+
+    @property
+    def leaves(self) -> list[list[int]]:
+        """[kind]: the leaves that are of it."""
+        found: list[list[int]] = [[] for _ in self.kinds]
+        for leaf, kind in enumerate(self.kind_of):
+            found[kind].append(leaf)
+        return found
+
+
+def read_arrays(tree: Any, source: Any, target: Any, target_devices: Sequence[int] | None) -> PlacedArrays:
+    """A tree of arrays or shapes, and both (prefix) trees of NamedShardings.  Raises as `plan_transfer` says."""
+    import jax
+
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    sources, targets = broadcast(source, tree, "source"), broadcast(target, tree, "target")
+    numbering = _Numbering(sources, target_devices)
+    kinds: dict[Kind, int] = {}
+    found: dict[Any, int] = {}
+    kind_of: list[int] = []
+    for (_, leaf), first, last in zip(leaves, sources, targets, strict=True):
+        key = (leaf.shape, leaf.dtype, first, last)
+        if key not in found:
+            sides = numbering.side(first, leaf.shape, at_target=False), numbering.side(last, leaf.shape, at_target=True)
+            found[key] = kinds.setdefault(Kind(tuple(leaf.shape), _dtype(leaf), *sides), len(kinds))
+        kind_of.append(found[key])
+    names = tuple(jax.tree_util.keystr(path) for path, _ in leaves)
+    return PlacedArrays(tuple(kinds), tuple(kind_of), names, tuple(sources), tuple(targets))
+
+
+def _dtype(leaf: Any) -> np.dtype[Any]:
+    try:
+        return np.dtype(leaf.dtype)
+    except TypeError as error:
+        raise ShardingError(
+            f"{leaf.dtype} has no size in memory", remedy="transfer jax.random.key_data(...) of random keys"
+        ) from error
+
+
+class _Numbering:
+    """Numbers of devices.  Abstract meshes have none: the source's count from 0, the target's follow or are given."""
+
+    def __init__(self, sources: Sequence[Any], target_devices: Sequence[int] | None) -> None:
+        self.first = max((_count(s) for s in sources if s is not None), default=0)
+        self.target_devices = target_devices
+
+    def side(self, sharding: Any, dims: Sequence[int], *, at_target: bool) -> Side:
+        """One side of an array."""
+        mesh = getattr(sharding, "mesh", None)
+        if mesh is None or not hasattr(sharding, "spec"):
+            given = "no sharding" if sharding is None else f"a {type(sharding).__name__}"
+            raise ShardingError(f"{given} names no mesh", remedy="give a NamedSharding of every array, on both sides")
+        read = HloSharding.from_jax(sharding, len(dims)).meaning
+        if not layout_of(read, tuple(dims), mesh.size).is_plain:
+            raise ShardingError(f"{sharding.spec} is partial or manual", remedy="reduce the array before it is moved")
+        return Side(read, self._devices(mesh, at_target=at_target))
+
+    def _devices(self, mesh: Any, *, at_target: bool) -> Dims:
+        if is_concrete(mesh):
+            return tuple(device.id for device in mesh.devices.flat)
+        if not at_target:
+            return tuple(range(mesh.size))
+        given = self.target_devices
+        if given is None:
+            return tuple(range(self.first, self.first + mesh.size))
+        if len(given) != mesh.size or len(set(given)) != mesh.size or min(given) < 0:
+            raise ShardingError(
+                f"target_devices are {len(given)} numbers for a mesh of {mesh.size} devices",
+                remedy="give the number of each device of the target's mesh, once",
+            )
+        return tuple(given)
+
+
+def _count(sharding: Any) -> int:
+    """The first number behind the devices of a sharding."""
+    mesh: Any = getattr(sharding, "mesh", None)
+    if is_concrete(mesh):
+        return 1 + max(device.id for device in mesh.devices.flat)
+    return getattr(mesh, "size", 0)
+
+
+def is_concrete(mesh: Any) -> bool:
+    """Does a mesh name devices?"""
+    import jax
+
+    return isinstance(mesh, jax.sharding.Mesh)
