@@ -7,9 +7,9 @@ from hlosharding.cost.host_offload import leaves_on_host
 from hlosharding.cost.machine import LARGEST_FIGURE, Chip, Link, Machine, Nccl, Overlap, Runtime
 from hlosharding.cost.machine_file import machine_text, read_machine
 from hlosharding.cost.machine_names import machine_for, parse_machine, preset_text
-from hlosharding.cost.measured_sets import MeasuredSet, nearest_set
-from hlosharding.cost.memory import Peak, peak_memory, temporary_memory
-from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, local_time, price_uncombined
+from hlosharding.cost.measured_sets import nearest_set
+from hlosharding.cost.memory import peak_memory, temporary_memory
+from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, price_uncombined
 from hlosharding.cost.placement import GroupPlacement, group_placement, permute_placement
 from hlosharding.cost.presets import machine_named, machine_presets, preset_of_kind
 from hlosharding.cost.sharing import LinkUse, run_sharing_links
@@ -17,13 +17,13 @@ from hlosharding.cost.simulation import Simulation
 from hlosharding.cost.simulator import Lifetime, lifetimes, simulate, simulate_priced, step_seconds
 from hlosharding.cost.step_breakdown import StepBreakdown
 from hlosharding.cost.step_figures import StepFigures
-from hlosharding.cost.tasks import NOTHING, Tasks, Times, run_first_ready, run_in_order
+from hlosharding.cost.tasks import NOTHING, Tasks, Times, run_in_order
 from hlosharding.cost.timeline import Event, streams_of
 from hlosharding.cost.topology import Topology, machine_of, node_topology, target_config, topology
 from hlosharding.cost.trace import TraceLevel, TraceRow, TraceSlice, trace_text
 from hlosharding.cost.unfused_attention import UnfusedAttention, unfused_attention
 from hlosharding.cost.utilization import FlopsByType, WholeStep, hardware_flops, model_flops, utilization
-from hlosharding.cost.work import PART_READERS, OpWork, op_work
+from hlosharding.cost.work import PART_READERS, op_work
 
 __all__ = [
     "LARGEST_FIGURE",
@@ -39,12 +39,9 @@ __all__ = [
     "Link",
     "LinkUse",
     "Machine",
-    "MeasuredSet",
     "Measurement",
     "Nccl",
-    "OpWork",
     "Overlap",
-    "Peak",
     "Priced",
     "Runtime",
     "Simulation",
@@ -67,7 +64,6 @@ __all__ = [
     "hardware_flops",
     "leaves_on_host",
     "lifetimes",
-    "local_time",
     "machine_for",
     "machine_named",
     "machine_of",
@@ -87,7 +83,6 @@ __all__ = [
     "preset_text",
     "price_uncombined",
     "read_machine",
-    "run_first_ready",
     "run_in_order",
     "run_sharing_links",
     "simulate",

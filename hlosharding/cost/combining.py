@@ -22,6 +22,7 @@ KINDS: Final = ("all-gather", "all-reduce", "reduce-scatter")
 MOST_BYTES: Final = 30 * 1024 * 1024 + 7
 """Of the results of those joined: XLA's `xla_gpu_all_reduce_combine_threshold_bytes`, and its two sisters."""
 MOST_JOINED: Final = 256
+"""The count at which XLA's GPU compiler lets its combiners stop."""
 
 
 class _Candidate(NamedTuple):

@@ -459,6 +459,7 @@ def _rate(machine: Machine, dtype: str) -> float:
 _LEAST_FIGURE, LARGEST_FIGURE = 1e-30, 1e30
 """Far beyond what there is; sums and quotients of a few of them stay numbers."""
 _LONGEST_TORUS = 8
+"""Axes: hardware has three; a stranger's file may not have thousands of size 1."""
 _COUNTED = ("num_devices", "devices_per_node", "matrix_units", "wrap_multiple")
 _RATES = ("vector_flops", "memory_bandwidth", "memory_bytes")
 _SHARES = ("compute_efficiency", "sustained", "memory_efficiency", "attention_efficiency", "attention_backward")

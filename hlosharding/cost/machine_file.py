@@ -6,7 +6,7 @@ Floor: cost.  The file is a stranger's: every key and type is checked, and an er
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, asdict, fields, replace
 from functools import partial
 from pathlib import Path
@@ -152,34 +152,25 @@ def _tile(name: str, value: Any) -> tuple[int, ...]:
     return found
 
 
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise CostError(f"{name} = {value!r} is no number")
+def _scalar(noun: str, kinds: tuple[type, ...], name: str, value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        raise CostError(f"{name} = {value!r} is no {noun}")
     return value
 
 
-def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise CostError(f"{name} = {value!r} is no whole number")
-    return value
+_number = partial(_scalar, "number", (int, float))
+_count = partial(_scalar, "whole number", (int,))
+_text = partial(_scalar, "text", (str,))
 
 
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise CostError(f"{name} = {value!r} is no text")
-    return value
-
-
-def _texts(name: str, value: Any) -> tuple[str, ...]:
+def _list(noun: str, read: Callable[[str, Any], Any], name: str, value: Any) -> tuple[Any, ...]:
     if not isinstance(value, list):
-        raise CostError(f"{name} = {value!r} is no list of texts")
-    return tuple(_text(name, each) for each in cast("list[Any]", value))
+        raise CostError(f"{name} = {value!r} is no list of {noun}")
+    return tuple(read(name, each) for each in cast("list[Any]", value))
 
 
-def _counts(name: str, value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list):
-        raise CostError(f"{name} = {value!r} is no list of whole numbers")
-    return tuple(_count(name, each) for each in cast("list[Any]", value))
+_texts = partial(_list, "texts", _text)
+_counts = partial(_list, "whole numbers", _count)
 
 
 def _figures_of(kind: type[Link | Nccl], name: str, value: Any) -> Any:

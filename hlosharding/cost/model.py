@@ -373,8 +373,12 @@ def _bound_of_kernel(launch: float, running: float, nbytes: float, machine: Mach
 
 
 def count_operations(work: OpWork) -> float:
-    """Operations on the vector unit; a transcendental expands to some ten."""
-    return work.flops + 10 * work.transcendentals
+    """Operations on the vector unit."""
+    return work.flops + _OF_TRANSCENDENTAL * work.transcendentals
+
+
+_OF_TRANSCENDENTAL = 10
+"""Operations to which one expands: a short polynomial, and what brings its argument near zero."""
 
 
 def local_time(work: OpWork, nbytes: float, machine: Machine, inside: float = 0.0) -> float:
@@ -384,7 +388,7 @@ def local_time(work: OpWork, nbytes: float, machine: Machine, inside: float = 0.
     efficiency = matrix_efficiency(work.matrix, machine)
     if work.transcendentals:  # products with exponentials between are attention
         efficiency *= machine.attention_efficiency * (machine.attention_backward if work.is_backward else 1)
-    between = 10 * work.transcendentals / machine.vector_flops  # which the products do not hide
+    between = _OF_TRANSCENDENTAL * work.transcendentals / machine.vector_flops  # which the products do not hide
     return op_time(work.flops / efficiency, nbytes, work.dtype, machine) + between
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 
-from hlosharding.cost.tasks import NOTHING, Tasks, Times
+from hlosharding.cost.tasks import NOTHING, Tasks, Times, users_of
 
 _END, _BYTES = range(2)
 """Events of a task: at one moment links are given back before they are taken."""
@@ -75,10 +75,7 @@ class _Sharing:
         count = len(tasks.seconds)
         self.waits = _with_lanes(tasks)
         self.missing = [len(waits) for waits in self.waits]
-        self.users: list[list[int]] = [[] for _ in range(count)]
-        for number, waits in enumerate(self.waits):
-            for before in waits:
-                self.users[before].append(number)
+        self.users = users_of(self.waits)
         self.starts, self.ends, self.causes = [0.0] * count, [inf] * count, [NOTHING] * count
         self.is_done = [False] * count
         self.shares: dict[int, float] = {}

@@ -15,7 +15,7 @@ Part = Literal["flops_s", "memory_s", "launch_s", "inside_s", "between_s", "host
 Span = tuple[float, float, Part | None]
 """From when until when a stream is busy, and with what; None: with what is counted elsewhere."""
 _LEAST = 0.005
-"""Of a step: shares below are not said."""
+"""Of a step: shares below are not said, for they would stand there as 0 %."""
 
 
 @dataclass(frozen=True, slots=True)

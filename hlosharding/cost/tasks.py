@@ -32,6 +32,19 @@ class Tasks:
         return len(self.seconds) - 1
 
 
+def users_of(waits: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Of each task those that wait for it.
+
+    >>> users_of([(), (0,), (0, 1)])
+    [[1, 2], [2], []]
+    """
+    users: list[list[int]] = [[] for _ in waits]
+    for number, before in enumerate(waits):
+        for each in before:
+            users[each].append(number)
+    return users
+
+
 @dataclass(frozen=True, slots=True)
 class Times:
     """Of each task when it starts and ends, and the task that kept it from starting earlier."""
@@ -98,10 +111,7 @@ class _FirstReady:
     def __init__(self, tasks: Tasks) -> None:
         self.tasks, count = tasks, len(tasks.seconds)
         self.missing = [len(waits) for waits in tasks.waits]
-        self.users: list[list[int]] = [[] for _ in range(count)]
-        for number, waits in enumerate(tasks.waits):
-            for before in waits:
-                self.users[before].append(number)
+        self.users = users_of(tasks.waits)
         self.starts, self.ends, self.causes = [0.0] * count, [0.0] * count, [NOTHING] * count
         self.latest = [NOTHING] * count
         """Of a finished task the one on a lane that its users had to wait for: itself, if it is on one."""

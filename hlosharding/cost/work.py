@@ -259,9 +259,10 @@ def _reducing_collective(op: Instruction) -> OpWork:
 
 @SPECIAL.register(
     "all-gather", "all-gather-start", "all-to-all", "collective-broadcast", "collective-permute",
-    "collective-permute-start", "ragged-all-to-all", "send-done", "recv-done", "infeed", "outfeed",
+    "collective-permute-start", "infeed", "outfeed", "ragged-all-to-all", "recv-done", "send-done",
+    "set-dimension-size",
 )  # fmt: skip
-def _moved_by_links(op: Instruction) -> OpWork:
+def _no_local_work(op: Instruction) -> OpWork:
     return NOTHING
 
 
@@ -287,11 +288,6 @@ def _scatter(op: Instruction) -> OpWork:
     # Updates are read, their targets read and written.
     moved = 3.0 * sum(u.shape.byte_size for u in updates) + indices.shape.byte_size
     return _work_applied(op, 0, updates[0].shape.size, bytes=moved)
-
-
-@SPECIAL.register("set-dimension-size")
-def _set_size(op: Instruction) -> OpWork:
-    return NOTHING
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -350,6 +346,7 @@ def _custom_call(op: Instruction) -> OpWork:
 
 
 _FILLS_ANY_DEVICE = (1, 1 << 20, 1 << 20, 1 << 20)
+"""A product of which no device has an empty tile or wave: a user who says FLOPs says no sizes."""
 
 
 def _said_cost(op: Instruction, found: EstimatedCost) -> OpWork:

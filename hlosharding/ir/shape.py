@@ -189,6 +189,14 @@ class Shape:
         """The same element type over other dims."""
         return _intern(self.element_type, tuple(dims), (), ())
 
+    def with_dim(self, dim: int, size: int) -> Shape:
+        """The same element type, one dim of another size.
+
+        >>> Shape.parse("f32[4,8]").with_dim(1, 2)
+        f32[4,2]
+        """
+        return self.with_dims((*self.dims[:dim], size, *self.dims[dim + 1 :]))
+
     def with_type(self, element_type: str) -> Shape:
         """The same dims with another element type."""
         return _intern(element_type, self.dims, (), self.dynamic_dims)

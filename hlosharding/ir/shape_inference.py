@@ -111,7 +111,7 @@ def _concatenate(inst: Instruction) -> Shape:
     parts = [o.shape.dims for o in inst.operands]
     if any(p[:at] + p[at + 1 :] != first.dims[:at] + first.dims[at + 1 :] for p in parts):
         raise ModuleError("its parts differ in another dim")
-    return first.with_dims((*first.dims[:at], sum(p[at] for p in parts), *first.dims[at + 1 :]))
+    return first.with_dim(at, sum(p[at] for p in parts))
 
 
 def _slice(inst: Instruction) -> Shape:
@@ -236,7 +236,7 @@ def _all_gather(inst: Instruction) -> Shape:
 
 
 def _scaled(shape: Shape, dim: int, times: int) -> Shape:
-    return shape.with_dims((*shape.dims[:dim], shape.dims[dim] * times, *shape.dims[dim + 1 :]))
+    return shape.with_dim(dim, shape.dims[dim] * times)
 
 
 def _reduce_scatter(inst: Instruction) -> Shape:
@@ -248,7 +248,7 @@ def _part(shape: Shape, dim: int, ways: int) -> Shape:
     size = shape.dims[dim]
     if size % ways:
         raise ModuleError(f"{shape} has no {ways} equal parts along dim {dim}")
-    return shape.with_dims((*shape.dims[:dim], size // ways, *shape.dims[dim + 1 :]))
+    return shape.with_dim(dim, size // ways)
 
 
 def _all_to_all(inst: Instruction) -> Shape:

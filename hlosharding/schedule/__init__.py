@@ -14,12 +14,11 @@ from hlosharding.schedule.cutting import (
     pipelined,
     sharding_as_read,
 )
-from hlosharding.schedule.op import Known, Op, UserOp, Work
+from hlosharding.schedule.op import Known, Op, UserOp
 from hlosharding.schedule.parser import parse_schedule
 from hlosharding.schedule.pipelines import (
     ORDERS,
     SPLIT_BACKWARD,
-    Action,
     Closing,
     PassKind,
     Piece,
@@ -32,7 +31,6 @@ from hlosharding.schedule.pipelines import (
 )
 from hlosharding.schedule.ranks import RankProgram, RankRun, run_ranks
 from hlosharding.schedule.schedule import Schedule
-from hlosharding.schedule.shares import Share
 from hlosharding.schedule.simulating import simulate
 from hlosharding.schedule.simulation import ScheduleSimulation, StepEvent, Usage
 from hlosharding.schedule.stage_program import StageProgram
@@ -41,7 +39,6 @@ from hlosharding.schedule.value_type import ValueType, devices_text
 __all__ = [
     "ORDERS",
     "SPLIT_BACKWARD",
-    "Action",
     "Closing",
     "Cutter",
     "Known",
@@ -57,7 +54,6 @@ __all__ = [
     "Schedule",
     "ScheduleBuilder",
     "ScheduleSimulation",
-    "Share",
     "Sized",
     "StageAxes",
     "StageLayout",
@@ -66,7 +62,6 @@ __all__ = [
     "Usage",
     "UserOp",
     "ValueType",
-    "Work",
     "argument_numbers",
     "arguments_by_name",
     "device_orders",

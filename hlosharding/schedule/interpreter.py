@@ -51,7 +51,8 @@ class Observer:
 
 
 MOST_KNOWN = 64
-"""Elements of a value that are known while a schedule is only looked at: those of sizes and indices, not of data."""
+"""Elements of a value that are known while a schedule is only looked at: those of sizes and indices, not of data.  The
+longest of them is a shape, whose rank is far below; what is longer costs time at each step of a stranger's text."""
 
 
 def interpret(

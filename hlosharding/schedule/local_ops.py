@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,8 +26,7 @@ def _count_tiles(found: ValueType, dim: int) -> int:
 
 
 def _with_dim(found: ValueType, dim: int, size: int) -> ValueType:
-    dims = (*found.shape.dims[:dim], size, *found.shape.dims[dim + 1 :])
-    return replace(found, shape=found.shape.with_dims(dims))
+    return replace(found, shape=found.shape.with_dim(dim, size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +42,7 @@ class Split(Tilewise):
     ['f32[4,4] on {0}, piece 0/2 of micro', 'f32[4,4] on {0}, piece 1/2 of micro']
     """
 
+    word: ClassVar[str] = "split"
     dim: int
     parts: int
     axis: str
@@ -50,10 +50,6 @@ class Split(Tilewise):
     @property
     def is_view(self) -> bool:
         return True
-
-    @property
-    def name(self) -> str:
-        return "split"
 
     def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
         check_count(1, operands, self)
@@ -113,11 +109,8 @@ def _jax_numpy() -> Any:
 class Concat(Tilewise):
     """Join pieces along a dim: what `Split` cut, in the order of the pieces."""
 
+    word: ClassVar[str] = "concat"
     dim: int
-
-    @property
-    def name(self) -> str:
-        return "concat"
 
     def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
         types = [type_of(value) for value in operands]
@@ -155,13 +148,11 @@ class Add(Tilewise):
     'f32[4] on {0}'
     """
 
+    word: ClassVar[str] = "add"
+
     @property
     def donated(self) -> tuple[int, ...]:
         return (0,)
-
-    @property
-    def name(self) -> str:
-        return "add"
 
     def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
         types = [type_of(value) for value in operands]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -135,7 +135,18 @@ class Op(ABC):
         return None
 
 
-class Tilewise(Op):
+class BuiltIn(Op):
+    """An op that a schedule's text spells by a word of its own, and an attribute for each field."""
+
+    __slots__ = ()
+    word: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        return self.word
+
+
+class Tilewise(BuiltIn):
     """An op that does to tiles what it does to whole arrays, each device by itself."""
 
     __slots__ = ()

@@ -15,7 +15,8 @@ from math import prod
 from hlosharding.errors import ScheduleError
 
 MOST_PIECES = 1 << 12
-"""Along one axis: more than any batch is cut into.  Of each the others are listed in turn."""
+"""Along one axis: more than any batch is cut into.  Of each the others are listed in turn: time goes with the
+square."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

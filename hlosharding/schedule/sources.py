@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -52,6 +52,7 @@ class Constant(Source):
     s32[2] on {0} = [ -1 768]
     """
 
+    word: ClassVar[str] = "constant"
     value: str
     """The elements in row-major order, in braces; of a scalar without."""
     shape: Shape
@@ -70,10 +71,6 @@ class Constant(Source):
         dtype = jax.dtypes.canonicalize_dtype(array.dtype)
         text = ",".join(str(element).lower() for element in array.flat)
         return cls(f"{{{text}}}" if array.ndim else text, Shape.from_dtype(dtype, array.shape), tuple(to))
-
-    @property
-    def name(self) -> str:
-        return "constant"
 
     def kind(self) -> ValueType:
         return ValueType(self.shape, self.to)
@@ -110,14 +107,11 @@ class Number(Source):
     u32[] on {0,1}, piece 2/4 of micro = 2
     """
 
+    word: ClassVar[str] = "number"
     piece: int
     parts: int
     axis: str
     to: tuple[int, ...]
-
-    @property
-    def name(self) -> str:
-        return "number"
 
     def kind(self) -> ValueType:
         if not 0 <= self.piece < self.parts:

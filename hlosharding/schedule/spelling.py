@@ -6,31 +6,23 @@ Floor: schedule.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Shape
 from hlosharding.schedule.local_ops import Add, Concat, Split
-from hlosharding.schedule.op import Op
+from hlosharding.schedule.op import BuiltIn, Op
 from hlosharding.schedule.sources import Constant, Number
 from hlosharding.schedule.transfers import Send, SubmeshAllGather, SubmeshAllReduce, SubmeshReduce, SubmeshReduceScatter
 from hlosharding.schedule.value_type import devices_text, parse_devices
 from hlosharding.sharding import HloSharding
 
-BUILT_IN: Mapping[str, Callable[..., Op]] = {
-    "add": Add,
-    "all-gather": SubmeshAllGather,
-    "all-reduce": SubmeshAllReduce,
-    "concat": Concat,
-    "constant": Constant,
-    "number": Number,
-    "reduce": SubmeshReduce,
-    "reduce-scatter": SubmeshReduceScatter,
-    "send": Send,
-    "split": Split,
-}
+_KINDS: Sequence[type[BuiltIn]] = (
+    Add, SubmeshAllGather, SubmeshAllReduce, Concat, Constant, Number, SubmeshReduce, SubmeshReduceScatter, Send, Split,
+)  # fmt: skip
+BUILT_IN: Mapping[str, type[BuiltIn]] = {kind.word: kind for kind in _KINDS}
 _READERS: Mapping[str, Callable[[str], Any]] = {
     "int": int,
     "str": str,

@@ -9,13 +9,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from hlosharding.cost import Machine, group_placement, permute_placement, placement_time
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule.local_ops import Concat, Split, add_up, check_order, check_same_kind
-from hlosharding.schedule.op import Groups, Op, Value, Work, check_count, type_of
+from hlosharding.schedule.op import BuiltIn, Groups, Op, Value, Work, check_count, type_of
 from hlosharding.schedule.shares import join_shares
 from hlosharding.schedule.tiles import Tiles, compute_on_tiles
 from hlosharding.schedule.value_type import ValueType, devices_text
@@ -24,7 +25,7 @@ from hlosharding.spmd import Pairs, bytes_received
 
 
 @dataclass(frozen=True, slots=True)
-class Send(Op):
+class Send(BuiltIn):
     """Move a value to other devices; the sender keeps it until it is freed.
 
     >>> from hlosharding.ir import Shape
@@ -32,13 +33,10 @@ class Send(Op):
     'f32[4] on {1}'
     """
 
+    word: ClassVar[str] = "send"
     to: tuple[int, ...]
     sharding: HloSharding | None = None
     """On arrival; None: as on departure, which takes as many devices."""
-
-    @property
-    def name(self) -> str:
-        return "send"
 
     def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
         check_count(1, operands, self)
@@ -77,15 +75,15 @@ def pair_devices(source: Sequence[int], target: Sequence[int]) -> Pairs:
     return tuple((source[n * len(source) // len(target)], device) for n, device in enumerate(target))
 
 
-class SubmeshCollective(Op):
+class SubmeshCollective(BuiltIn):
     """What the collectives share: operands alike on submeshes of one size that have no device in common."""
 
     __slots__ = ()
 
     @property
-    @abstractmethod
     def kind(self) -> str:
         """XLA's opcode: the formula of its price."""
+        return self.word
 
     def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
         types = [type_of(value) for value in operands]
@@ -142,13 +140,7 @@ class SubmeshAllReduce(SubmeshCollective):
     ['f32[4] on {0}', 'f32[4] on {1}']
     """
 
-    @property
-    def name(self) -> str:
-        return "all-reduce"
-
-    @property
-    def kind(self) -> str:
-        return "all-reduce"
+    word: ClassVar[str] = "all-reduce"
 
     def results(self, types: Sequence[ValueType]) -> Sequence[ValueType]:
         made = _type_of_sum(types, self)
@@ -162,11 +154,8 @@ class SubmeshAllReduce(SubmeshCollective):
 class SubmeshReduce(SubmeshCollective):
     """Terms of one sum on several submeshes; one of them gets the sum: the owner of a parameter, in ZeRO."""
 
+    word: ClassVar[str] = "reduce"
     to: tuple[int, ...]
-
-    @property
-    def name(self) -> str:
-        return "reduce"
 
     @property
     def kind(self) -> str:
@@ -185,16 +174,9 @@ class SubmeshReduce(SubmeshCollective):
 class SubmeshReduceScatter(SubmeshCollective):
     """Terms of one sum on several submeshes; submesh n gets piece n of the sum, along a dim."""
 
+    word: ClassVar[str] = "reduce-scatter"
     dim: int
     axis: str
-
-    @property
-    def name(self) -> str:
-        return "reduce-scatter"
-
-    @property
-    def kind(self) -> str:
-        return "reduce-scatter"
 
     def results(self, types: Sequence[ValueType]) -> Sequence[ValueType]:
         pieces = Split(self.dim, len(types), self.axis).infer([_type_of_sum(types, self)])
@@ -208,15 +190,8 @@ class SubmeshReduceScatter(SubmeshCollective):
 class SubmeshAllGather(SubmeshCollective):
     """Pieces on several submeshes; each gets them all, joined along a dim."""
 
+    word: ClassVar[str] = "all-gather"
     dim: int
-
-    @property
-    def name(self) -> str:
-        return "all-gather"
-
-    @property
-    def kind(self) -> str:
-        return "all-gather"
 
     def results(self, types: Sequence[ValueType]) -> Sequence[ValueType]:
         check_order(types)

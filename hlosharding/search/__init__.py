@@ -1,6 +1,6 @@
 """Finding better annotations by trying them: the whole pipeline in a loop."""
 
-from hlosharding.search.mutations import Improved, SpecChange, spec_text
+from hlosharding.search.mutations import Improved, spec_text
 from hlosharding.search.plan_files import apply_plan, schedule_of
 from hlosharding.search.plan_runs import OneProcess, PlanRunner
 from hlosharding.search.plan_search import SearchResult, search
@@ -31,7 +31,6 @@ __all__ = [
     "SearchSpace",
     "Searcher",
     "SizedPlan",
-    "SpecChange",
     "Strategy",
     "Suggestion",
     "apply_plan",

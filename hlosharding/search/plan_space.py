@@ -17,6 +17,7 @@ from hlosharding.errors import ScheduleError
 from hlosharding.search.plans import Plan
 
 MICROBATCHES = (2, 4, 8, 16, 32, 64, 128)
+"""Those of the DistIR paper's grid: with fewer a pipeline idles, more leave too little for a kernel."""
 
 
 def divisors(number: int) -> list[int]:

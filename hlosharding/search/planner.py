@@ -159,7 +159,8 @@ class Planner:
 
 
 _MOST_KEPT = 16
-"""Copies of a program: plans of as many ways come one after the other."""
+"""Copies of a program: plans of as many ways come one after the other.  Of 32 plans with 20 kinds of stages none is
+annotated twice with 4 either; each copy is as large as the program."""
 
 
 def argument_of(parameter: Instruction) -> str:

@@ -31,13 +31,7 @@ class PricedPlan:
     def of(cls, plan: SizedPlan, run: ScheduleSimulation) -> PricedPlan:
         """From a simulated run of it."""
         longest = max(run.usage, key=lambda use: use.busy_s)
-        return cls(
-            *plan,
-            run.time_s,
-            longest.breakdown,
-            run.peak_memory_bytes,
-            run.fits,
-        )
+        return cls(*plan, run.time_s, longest.breakdown, run.peak_memory_bytes, run.fits)
 
     @property
     def compute_s(self) -> float:

@@ -24,6 +24,7 @@ from hlosharding.search.trials import LARGEST_SET, Hit, smallest_sets
 from hlosharding.sharding import HloSharding, MeshInfo, spell
 
 _MOST_PRICED = 12
+"""Of the smallest sets, the nearest first: each is a run of the partitioner, and five answers are given."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,20 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from hlosharding.ir import PACKS, Instruction, Module, fused_attention, while_parts
+from hlosharding.ir import PACKS, SAME_ELEMENTS, Computation, Instruction, Module, fused_attention, while_parts
 from hlosharding.rules import Dims, Halo, Nothing, Reduce, Signature, Whole, signature_of
 from hlosharding.search.ragged_products import groups_of
 
-_SAME_WEIGHT = {
-    "convert",
-    "copy",
-    "bitcast",
-    "dynamic-slice",
-    "opt-barrier",
-    "reduce-precision",
-    "reshape",
-    "transpose",
-}
+_SAME_WEIGHT = SAME_ELEMENTS | {"dynamic-slice", "opt-barrier", "reduce-precision"}
+"""What such an op gives of a weight, or of a row of stacked ones, is that weight."""
 
 
 def tensor_splits(
@@ -42,8 +34,7 @@ def tensor_splits(
     {0: 1, 1: 0}
     """
     walk = _WeightWalk(ways, batch, experts)
-    for inst in module.entry.instructions:
-        walk.walk_op(inst)
+    walk.walk(module.entry)
     return walk.weights
 
 
@@ -57,8 +48,7 @@ def expert_dims(module: Module, ways: int, *, batch: frozenset[int] = frozenset(
     {0: 0}
     """
     walk = _WeightWalk(1, batch)
-    for inst in module.entry.instructions:
-        walk.walk_op(inst)
+    walk.walk(module.entry)
     return {number: dim for number, (dim, size) in walk.experts.items() if size % ways == 0}
 
 
@@ -77,7 +67,11 @@ class _WeightWalk:
         self.leaves: dict[Instruction, Sequence[Mapping[int, int]]] = {}
         """As `split`, of each leaf of what a call to flash attention gives."""
 
-    def walk_op(self, inst: Instruction) -> None:
+    def walk(self, computation: Computation) -> None:
+        for inst in computation.instructions:
+            self._walk_op(inst)
+
+    def _walk_op(self, inst: Instruction) -> None:
         if inst.opcode == "while":
             self._walk_through(inst)
         if inst.opcode == "call":
@@ -110,15 +104,13 @@ class _WeightWalk:
         body = while_parts(loop).body
         [carry] = body.parameters
         self.packed[carry], self.packed[loop] = loop.operands[0], body.root
-        for inst in body.instructions:
-            self.walk_op(inst)
+        self.walk(body)
 
     def _walk_into(self, call: Instruction) -> None:
         callee = call.called[0]
         for parameter, operand in zip(callee.parameters, call.operands, strict=True):
             self.split[parameter] = self.split.get(operand, {})
-        for inst in callee.instructions:
-            self.walk_op(inst)
+        self.walk(callee)
         self.packed[call] = callee.root
         self.split[call] = self.split.get(callee.root, {})
 

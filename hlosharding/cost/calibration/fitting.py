@@ -14,6 +14,7 @@ from typing import Any
 
 from hlosharding.cost.calibration.probes import ARITHMETIC, CALL, LAUNCH, STREAM, Probe
 from hlosharding.cost.machine import Machine
+from hlosharding.cost.model import count_operations
 from hlosharding.errors import CostError
 
 Measured = Mapping[Probe, float]
@@ -66,7 +67,7 @@ def _local_figures(measured: Measured) -> list[_Figure]:
             _Figure(_share(streams, 0.8), lambda m, value: replace(m, cache_bandwidth=value)),
             _Figure(_share(traffic, 0.5), lambda m, value: replace(m, cache_bytes=value), traffic),
         ]
-    if rates := [_vector_flops(probe) / s for probe, s in measured.items() if probe.kind == ARITHMETIC]:
+    if rates := [count_operations(p.work) / s for p, s in measured.items() if p.work and p.kind == ARITHMETIC]:
         figures.append(_Figure(median(rates), lambda m, value: replace(m, vector_flops=value)))
     for dtype in dict.fromkeys(probe.dtype for probe in measured if _is_product(probe)):
         reached = [p.work.flops / s for p, s in measured.items() if p.work and _is_product(p) and p.dtype == dtype]
@@ -95,11 +96,6 @@ def _traffic(measured: Measured) -> list[float]:
 
 def _is_product(probe: Probe) -> bool:
     return probe.work is not None and probe.work.matrix is not None and probe.kind != LAUNCH
-
-
-def _vector_flops(probe: Probe) -> float:
-    assert probe.work is not None
-    return probe.work.flops + 10 * probe.work.transcendentals
 
 
 def _with_rate(machine: Machine, dtype: str, rate: float) -> Machine:

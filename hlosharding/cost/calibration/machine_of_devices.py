@@ -27,7 +27,7 @@ Progress = Callable[[int, int], None]
 
 
 _LONGEST = 0.02
-"""Seconds: larger ops tell nothing more."""
+"""Seconds, by the preset: an op that takes so long is at its rate; larger ones cost time and tell nothing more."""
 
 
 class Measurement(NamedTuple):

@@ -62,11 +62,7 @@ def _convolve(dims: Any, window: Any, features: int, batches: int, x: Any, y: An
 
     numbers = lax.ConvDimensionNumbers(
         (dims.input_batch_dimension, dims.input_feature_dimension, *dims.input_spatial_dimensions),
-        (
-            dims.kernel_output_feature_dimension,
-            dims.kernel_input_feature_dimension,
-            *dims.kernel_spatial_dimensions,
-        ),
+        (dims.kernel_output_feature_dimension, dims.kernel_input_feature_dimension, *dims.kernel_spatial_dimensions),
         (dims.output_batch_dimension, dims.output_feature_dimension, *dims.output_spatial_dimensions),
     )
     return lax.conv_general_dilated(

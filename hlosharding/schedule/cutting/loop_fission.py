@@ -11,15 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, count, groupby
 
-from hlosharding.ir import (
-    Builder,
-    Callees,
-    Instruction,
-    Module,
-    Shape,
-    SliceDim,
-    same_op,
-)
+from hlosharding.ir import Builder, Callees, Instruction, Module, Shape, SliceDim, same_op
 from hlosharding.rules import Reduce, Signature, signature_of
 from hlosharding.schedule.cutting.layer_loops import LayerLoop, find_layer_loop
 from hlosharding.schedule.cutting.loop_parts import LoopParts
@@ -250,9 +242,7 @@ class _FissionWriter:
         return self.main.add("slice", shape, (whole,), metadata_of=inst, name=inst.name, slice_dims=dims)
 
     def _part_shape(self, inst: Instruction, rows: int) -> Shape:
-        dims = list(inst.shape.dims)
-        dims[self.in_parts.rows[inst].dim] = rows
-        return inst.shape.with_dims(tuple(dims))
+        return inst.shape.with_dim(self.in_parts.rows[inst].dim, rows)
 
 
 def _sizes(parts: Sequence[Instruction], dim: int) -> tuple[int, ...]:

@@ -85,7 +85,8 @@ class StagePrograms:
 
 
 _MOST_KEPT = 256
-"""A plan of dozens of stages has some ten different ones; each is about half a megabyte."""
+"""A plan of dozens of stages has some ten different ones; each is about half a megabyte.  Of 32 plans that need 72 none
+is partitioned twice with 32 either."""
 
 
 def _partition_cheapest(part: Part, shardings: PartShardings, terms: Terms, submesh: Submesh) -> Partitioned:

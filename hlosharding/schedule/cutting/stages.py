@@ -19,12 +19,7 @@ from typing import Literal
 from hlosharding.cost import Machine, cost
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Computation, Instruction, Module, trip_count
-from hlosharding.schedule.cutting.microbatched import (
-    MADE_WHERE_READ,
-    Microbatched,
-    place_in_source,
-    reads_of,
-)
+from hlosharding.schedule.cutting.microbatched import MADE_WHERE_READ, Microbatched, place_in_source, reads_of
 from hlosharding.schedule.cutting.said_stages import place_as_said, said_stage_of, source_of
 from hlosharding.schedule.cutting.saved_values import CHEAP, LIGHT
 
@@ -34,7 +29,9 @@ other stage waits for, gradients of weights.  What runs once, behind."""
 
 NOWHERE: Mapping[str, int] = MappingProxyType({})
 _SLACK = 0.1
-"""How much longer than the mean a stage may be so that less crosses."""
+"""How much longer than the mean a stage may be so that less crosses.  Layers of one size end where both are best: there
+0 and 0.4 give the same.  Of chains of products of unequal widths, in two and four stages, half as much makes the step 0
+to 3 % longer, twice as much 0 to 12 %, though but a sixteenth may cross then."""
 
 
 @dataclass(frozen=True)

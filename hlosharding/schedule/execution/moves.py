@@ -45,10 +45,7 @@ class MovesInOneProcess(ArrayMoves):
     """By `jax.device_put`, which goes on while the host does."""
 
     def make_send(self, departed: ValueType, arrived: ValueType) -> Call:
-        return partial(self._send, departed, arrived)
-
-    def _send(self, departed: ValueType, arrived: ValueType, array: Any) -> Sequence[Any]:
-        return [self._move(array, departed, arrived)]
+        return lambda array: [self._move(array, departed, arrived)]
 
     def _move(self, array: Any, departed: ValueType, arrived: ValueType) -> Any:
         """Tile by tile, where it lies there as it lay here."""

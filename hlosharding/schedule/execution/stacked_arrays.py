@@ -169,10 +169,8 @@ def _types_of_runs(kinds: Sequence[ValueType], dim: int, chunks: int) -> list[Va
 
 
 def _shape(kinds: Sequence[ValueType], dim: int) -> Any:
-    dims = list(kinds[0].shape.dims)
-    if len(kinds) > 1:
-        dims[dim] = sum(kind.shape.dims[dim] for kind in kinds)
-    return kinds[0].shape.with_dims(tuple(dims))
+    first = kinds[0].shape
+    return first.with_dim(dim, sum(kind.shape.dims[dim] for kind in kinds)) if len(kinds) > 1 else first
 
 
 def stacked_type(kinds: Sequence[ValueType], dim: int) -> ValueType | None:

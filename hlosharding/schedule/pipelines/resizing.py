@@ -75,9 +75,7 @@ class ResizablePipeline:
         if dim is None:
             return kind
         sizes = [s.pipeline.inputs[name].shape.dims[dim] // s.count for s in (self.first, self.second)]
-        dims = list(kind.shape.dims)
-        dims[dim] = count * place.number(*sizes)
-        return replace(kind, shape=kind.shape.with_dims(tuple(dims)))
+        return replace(kind, shape=kind.shape.with_dim(dim, count * place.number(*sizes)))
 
 
 class PricedProgram(ProgramOp):

@@ -31,7 +31,7 @@ from hlosharding.schedule.ranks.steps import (
     values_read,
 )
 from hlosharding.schedule.ranks.stubs import compile_stub
-from hlosharding.schedule.ranks.tile_kernels import tile_kernels
+from hlosharding.schedule.ranks.tile_kernels import add_tiles, concat_tiles, fit_tile, join_tile, split_tile, take_part
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.schedule.transfers import SubmeshCollective
 
@@ -133,11 +133,11 @@ class _Alone:
             case RankApply():
                 return self._apply(step)
             case RankSend():
-                return _do_nothing if step.cut is None else partial(tile_kernels().cut, box=step.cut)
+                return _do_nothing if step.cut is None else partial(take_part, box=step.cut)
             case RankReceive():
                 return partial(self._receive, step)
             case RankJoin():
-                return partial(tile_kernels().join, at=step.at, dims=step.shape.dims, dtype=step.shape.dtype)
+                return partial(join_tile, at=step.at, dims=step.shape.dims, dtype=step.shape.dtype)
             case RankFree():
                 return _do_nothing
 
@@ -150,18 +150,18 @@ class _Alone:
         return [jnp.zeros(step.shape.dims, step.shape.dtype, device=self._device)]
 
     def _apply(self, step: RankApply) -> Call:
-        op, made = step.tile_op.op, tile_kernels()
+        op = step.tile_op.op
         match op:
             case StageProgram():
                 return self._stub(op, step.tile_op.members.index(step.device))
             case Split():
-                return partial(made.split, dim=op.dim, parts=op.parts)
+                return partial(split_tile, dim=op.dim, parts=op.parts)
             case Concat():
-                return partial(made.concat, dim=op.dim)
+                return partial(concat_tiles, dim=op.dim)
             case Add():
-                return made.add
+                return add_tiles
             case SubmeshCollective():
-                return partial(made.fit, shapes=tuple(shape.dims for shape in step.shapes))
+                return partial(fit_tile, shapes=tuple(shape.dims for shape in step.shapes))
             case _:
                 return partial(self._run_in_numpy, op, step)
 

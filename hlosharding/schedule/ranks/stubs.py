@@ -123,14 +123,12 @@ class _Stubs:
         shape = value.shape.with_dims((*dims[:dim], times, *dims[dim:]))
         kept = tuple(n + (n >= dim) for n in range(rank))
         more = self._add(inst, "broadcast", shape, (value,), dimensions=kept)
-        joined = value.shape.with_dims((*dims[:dim], times * dims[dim], *dims[dim + 1 :]))
-        return self._add(inst, "reshape", joined, (more,))
+        return self._add(inst, "reshape", value.shape.with_dim(dim, times * dims[dim]), (more,))
 
     def _cut(self, inst: Instruction, value: Instruction, dim: int, size: int) -> Instruction:
-        dims = value.shape.dims
-        limits = (*dims[:dim], size, *dims[dim + 1 :])
-        slices = tuple(SliceDim(0, limit, 1) for limit in limits)
-        return self._add(inst, "slice", value.shape.with_dims(limits), (value,), slice_dims=slices)
+        shape = value.shape.with_dim(dim, size)
+        slices = tuple(SliceDim(0, limit, 1) for limit in shape.dims)
+        return self._add(inst, "slice", shape, (value,), slice_dims=slices)
 
     def _add(
         self, inst: Instruction, opcode: str, shape: Shape, operands: Sequence[Instruction], **attributes: Any

@@ -6,7 +6,7 @@ Floor: schedule.  Their meaning in numpy stands in the ops; no result shares mem
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 from hlosharding import xla_bridge
@@ -15,57 +15,54 @@ from hlosharding.schedule.local_ops import cut_array, join_pieces
 from hlosharding.schedule.ranks.stubs import dims_that_differ
 
 Kernel = Callable[..., Sequence[Any]]
+"""Of arrays; what is no array goes by keyword."""
 
 
-@dataclass(frozen=True, slots=True)
-class TileKernels:
-    """Functions of arrays; what is no array goes by keyword."""
+def _jit_when_called(*static: str) -> Callable[[Kernel], Kernel]:
+    """Compiled by JAX, which is imported by the first call and not before."""
 
-    split: Kernel
-    concat: Kernel
-    add: Kernel
-    fit: Kernel
-    """A collective's stub: the operand, repeated or cut to each of some shapes."""
-    cut: Kernel
-    join: Kernel
+    def wrap(function: Kernel) -> Kernel:
+        jitted = once(lambda: xla_bridge.jit(function, static_argnames=static))
 
+        @wraps(function)
+        def call(*arrays: Any, **given: Any) -> Sequence[Any]:
+            return jitted()(*arrays, **given)
 
-@once
-def tile_kernels() -> TileKernels:
-    """JAX is there from here on.
+        return call
 
-    >>> import numpy as np
-    >>> [tile.tolist() for tile in tile_kernels().fit(np.float32([1, 2]), shapes=((4,), (1,), (2,)))]
-    [[1.0, 2.0, 1.0, 2.0], [1.0], [1.0, 2.0]]
-    """
-
-    return TileKernels(
-        split=xla_bridge.jit(_split, static_argnames=("dim", "parts")),
-        concat=xla_bridge.jit(_concat, static_argnames="dim"),
-        add=xla_bridge.jit(_add),
-        fit=xla_bridge.jit(_fit, static_argnames="shapes"),
-        cut=xla_bridge.jit(_take, static_argnames="box"),
-        join=xla_bridge.jit(_join, static_argnames=("at", "dims", "dtype")),
-    )
+    return wrap
 
 
-def _split(x: Any, *, dim: int, parts: int) -> list[Any]:
+@_jit_when_called("dim", "parts")
+def split_tile(x: Any, *, dim: int, parts: int) -> list[Any]:
+    """Pieces along a dim."""
     import jax.numpy as jnp
 
     return [jnp.copy(piece) for piece in cut_array(x, dim, parts, 1)]
 
 
-def _concat(*tiles: Any, dim: int) -> list[Any]:
+@_jit_when_called("dim")
+def concat_tiles(*tiles: Any, dim: int) -> list[Any]:
+    """Pieces joined along a dim."""
     import jax.numpy as jnp
 
     return [jnp.copy(join_pieces(tiles, dim, 1))]
 
 
-def _add(first: Any, *others: Any) -> list[Any]:
+@_jit_when_called()
+def add_tiles(first: Any, *others: Any) -> list[Any]:
+    """The sum."""
     return [sum(others, first)]
 
 
-def _fit(x: Any, *, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+@_jit_when_called("shapes")
+def fit_tile(x: Any, *, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+    """A collective's stub: the operand, repeated or cut to each of some shapes.
+
+    >>> import numpy as np
+    >>> [tile.tolist() for tile in fit_tile(np.float32([1, 2]), shapes=((4,), (1,), (2,)))]
+    [[1.0, 2.0, 1.0, 2.0], [1.0], [1.0, 2.0]]
+    """
     return [_fit_one(x, dims) for dims in shapes]
 
 
@@ -80,11 +77,15 @@ def _fit_one(x: Any, dims: tuple[int, ...]) -> Any:
     return made
 
 
-def _take(x: Any, *, box: Sequence[tuple[int, int]]) -> list[Any]:
+@_jit_when_called("box")
+def take_part(x: Any, *, box: Sequence[tuple[int, int]]) -> list[Any]:
+    """A part of a tile: start and end along each dim."""
     return [x[tuple(slice(*ends) for ends in box)]]
 
 
-def _join(*parts: Any, at: Sequence[tuple[int, ...]], dims: tuple[int, ...], dtype: Any) -> list[Any]:
+@_jit_when_called("at", "dims", "dtype")
+def join_tile(*parts: Any, at: Sequence[tuple[int, ...]], dims: tuple[int, ...], dtype: Any) -> list[Any]:
+    """A tile of parts, each with where it begins; what is padding is zero."""
     import jax
     import jax.numpy as jnp
 

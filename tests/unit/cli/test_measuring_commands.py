@@ -22,7 +22,7 @@ REAL = replace(machines.a100(2), nccl=None, program_launch=1e-4)  # what is here
 def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measurements of devices that are not there."""
     monkeypatch.setattr(DeviceTimer, "__init__", lambda self, devices: None)
-    monkeypatch.setattr(DeviceTimer, "__call__", lambda self, probe: probe.predicted(REAL))
+    monkeypatch.setattr(DeviceTimer, "__call__", lambda self, probe: probe.predict_seconds(REAL))
 
 
 @pytest.mark.usefixtures("pretended")

@@ -77,7 +77,7 @@ class Seen(Observer):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def applied(self, step: Apply, function: str, operands: Names, results: Names, made: Sequence[Value]) -> None:
+    def on_apply(self, step: Apply, function: str, operands: Names, results: Names, made: Sequence[Value]) -> None:
         self.lines += [f"%{name}: {value}" for name, value in zip(step.results, made, strict=True)]
 
 

@@ -29,7 +29,7 @@ class Seen(Observer):
         self.values: list[Value] = []
         self.results = interpret(functions, arguments, self)
 
-    def applied(self, step: Apply, function: str, operands: Names, results: Names, made: Sequence[Value]) -> None:
+    def on_apply(self, step: Apply, function: str, operands: Names, results: Names, made: Sequence[Value]) -> None:
         self.values += made
 
 

@@ -28,11 +28,11 @@ class Fake:
     def __init__(self, measured: dict[Plan, float]) -> None:
         self.seconds, self.now = measured, Plan()
 
-    def predicted(self, plan: Plan, schedule: Schedule, machines: Any) -> float:
+    def predict_seconds(self, plan: Plan, schedule: Schedule, machines: Any) -> float:
         self.now = plan
         return float(plan.num_devices)
 
-    def measured(self, schedule: Schedule) -> float:
+    def measure_seconds(self, schedule: Schedule) -> float:
         return self.seconds[self.now]
 
 
