@@ -17,8 +17,8 @@ from hlosharding.search.choices.messages import Messages
 from hlosharding.search.choices.problem import ChoiceProblem, Integers, Numbers
 from hlosharding.search.choices.whole import NOTHING, Choices, solve_whole
 
-MOST_CELLS = 20_000
-"""Pairs of choices in a part that is solved whole."""
+_CELLS = 20_000
+"""Pairs of choices in the first part that is solved whole: later ones have more, or fewer, as time tells."""
 _MOST_NODES = 250
 _PART_SECONDS = 4.0
 _SETTLING, _PATIENCE, _EVERY = 8, 5, 12
@@ -42,6 +42,8 @@ class _Search:
     def __init__(self, problem: ChoiceProblem, end: float, random: np.random.Generator, start: Choices) -> None:
         self.problem, self.end, self.random = problem, end, random
         self.best, self.cost, self.bound = start
+        self.size = 1.0
+        """Of parts, beside the first one."""
         self.free = [node for node, costs in enumerate(problem.costs) if len(costs) > 1]
 
     def take(self, chosen: Integers) -> None:
@@ -117,9 +119,10 @@ class _Search:
     def solve_part(self) -> None:
         """The choices of a node and of those around it, made anew."""
         assert self.best is not None
-        nodes = self.around(int(self.random.choice(self.free)))
+        nodes, start = self.around(int(self.random.choice(self.free))), time.monotonic()
         part = self.problem.part(nodes, self.best)
-        found = solve_whole(part, min(_PART_SECONDS, self.end - time.monotonic()), gap=1e-4)
+        found = solve_whole(part, min(_PART_SECONDS, self.end - start), gap=1e-4)
+        self.size *= 1.25 if time.monotonic() - start < 0.5 * _PART_SECONDS else 0.8
         if found.chosen is not None:
             chosen = self.best.copy()
             chosen[nodes] = found.chosen
@@ -139,7 +142,7 @@ class _Search:
                     cells += table.size
                 else:
                     waiting.append(other)
-            if cells > MOST_CELLS or len(found) >= min(_MOST_NODES, len(self.free)):
+            if cells > self.size * _CELLS or len(found) >= min(self.size * _MOST_NODES, len(self.free)):
                 break
         return list(found)
 

@@ -10,6 +10,9 @@ import numpy.typing as npt
 
 from hlosharding.search.choices.problem import ChoiceProblem, Integers, Numbers
 
+MOST_COMPARED = 1_000_000
+"""Costs: nodes with more to compare keep all their choices."""
+
 
 def undominated(problem: ChoiceProblem) -> list[Integers]:
     """[node]: choices that are left."""
@@ -18,7 +21,8 @@ def undominated(problem: ChoiceProblem) -> list[Integers]:
     queued = set(waiting)
     for node in waiting:
         queued.discard(node)
-        if len(kept[node]) < 2:
+        others = sum(len(kept[other]) for other in problem.neighbours[node])
+        if len(kept[node]) < 2 or len(kept[node]) ** 2 * others > MOST_COMPARED:
             continue
         worse = _dominated(problem, node, kept)
         if worse.any():

@@ -40,7 +40,7 @@ PROVEN = 1e-6
 """Of the cost: what a solver's tolerances leave open."""
 
 
-def solve_whole(problem: ChoiceProblem, seconds: float = math.inf, gap: float = 1e-9) -> Choices:
+def solve_whole(problem: ChoiceProblem, seconds: float = math.inf, gap: float = 5e-7) -> Choices:
     """The optimum, if time suffices; else the best found, if any, and how far it may be.
 
     Memory is asked for at some times, then also where the choices that were found do not fit, until they do.
