@@ -1,0 +1,158 @@
+"""A choice problem as an integer program, for HiGHS.
+
+Floor: search.  Marginal formulation: a variable for each pair of choices, which add up to the choice at either end.
+Its relaxation is far closer than that of pairs that must be 1 where both ends are.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hlosharding.search.choices.problem import Integers, Numbers, SelectionProblem
+
+_FIRST, _MORE = 100, 30
+"""Times at which memory is asked for at first, and with each answer that does not fit."""
+
+
+class Choices(NamedTuple):
+    """What was found."""
+
+    chosen: Integers | None
+    """[node]: its choice; None where none was found that fits."""
+    cost: float
+    bound: float
+    """No choice costs less."""
+
+    @property
+    def is_proven(self) -> bool:
+        """Is there nothing better?"""
+        return self.bound == math.inf or self.cost - self.bound <= min(PROVEN * abs(self.cost), sys.float_info.max)
+
+
+NOTHING = Choices(None, math.inf, -math.inf)
+PROVEN = 1e-6
+"""Of the cost: what a solver's tolerances leave open."""
+
+
+def solve_whole(problem: SelectionProblem, seconds: float = math.inf, gap: float = 5e-7) -> Choices:
+    """The optimum, if time suffices; else the best found, if any, and how far it may be.
+
+    Memory is asked for at some times, then also where the choices that were found do not fit, until they do.
+
+    >>> costs, pair = (np.array([1.0, 3.0]), np.array([2.0, 1.0])), np.array([[0.0, 5.0], [9.0, 0.0]])
+    >>> none = np.zeros(0, int)
+    >>> solve_whole(SelectionProblem(costs, np.array([[0, 1]]), (pair,), none, np.zeros((0, 2), int), (), np.ones(1)))
+    Choices(chosen=array([0, 0]), cost=3.0, bound=3.0)
+    """
+    program, end = _Program(problem), time.monotonic() + seconds
+    bound = -math.inf
+    times = _peaks(problem.over_time(np.array([usage.min() for usage in problem.usages])), problem.tight, _FIRST)
+    while True:
+        program.limit_memory(times)
+        found = program.solve(end - time.monotonic(), gap)
+        bound = max(bound, found.bound)
+        if found.chosen is None or problem.is_feasible(found.chosen):
+            return Choices(found.chosen, found.cost, bound)
+        if time.monotonic() > end:
+            return Choices(None, math.inf, bound)
+        usage = problem.usage_of(found.chosen)
+        times = _peaks(usage - problem.capacity, usage > problem.capacity, _MORE)
+
+
+def _peaks(amounts: Numbers, where: npt.NDArray[np.bool_], most: int) -> Integers:
+    """Times with the largest amounts, one of each of so many stretches of those that are asked about."""
+    times = np.flatnonzero(where)
+    parts = np.array_split(times, min(most, len(times))) if len(times) else []
+    return np.array([part[amounts[part].argmax()] for part in parts], np.int64)
+
+
+class _Program:
+    """Columns are choices, then pairs of choices; pairs with equal costs are one."""
+
+    def __init__(self, problem: SelectionProblem) -> None:
+        self.problem = problem
+        self.starts = np.cumsum([0, *map(len, problem.costs)])[:-1]
+        self.first_pair = self.num_columns = sum(map(len, problem.costs))
+        self.cost, self.constant = [np.concatenate([np.zeros(0), *problem.costs])], 0.0
+        self.rows: list[Integers] = []
+        self.columns: list[Integers] = []
+        self.values: list[Numbers] = []
+        self.low: list[float] = []
+        self.high: list[float] = []
+        for start, costs in zip(self.starts, problem.costs, strict=True):
+            self._row(1.0, 1.0, start + np.flatnonzero(np.isfinite(costs)))
+        for node, others in enumerate(problem.neighbours):
+            for other, table in others.items():
+                if node < other:
+                    self._pair(self.starts[node], self.starts[other], table)
+        varied = [b for b, usage in enumerate(problem.usages) if usage.max() > usage.min()]
+        self.live = problem.intervals[varied]
+        self.cells = [self.starts[problem.owners[b]] + np.arange(len(problem.usages[b])) for b in varied]
+        self.usages = [problem.usages[b] - problem.usages[b].min() for b in varied]
+        self.room = problem.capacity - problem.over_time(np.array([usage.min() for usage in problem.usages]))
+
+    def limit_memory(self, times: Integers) -> None:
+        """Rows for what is live then, each in parts of the room that there is."""
+        for moment in times.tolist():
+            live = np.flatnonzero((self.live[:, 0] <= moment) & (moment < self.live[:, 1]))
+            usage = np.zeros(self.first_pair)
+            for buffer in live.tolist():
+                usage[self.cells[buffer]] += self.usages[buffer]
+            columns, room = np.flatnonzero(usage), max(float(self.room[moment]), 1.0)
+            self._row(-np.inf, float(self.room[moment]) / room, columns, usage[columns] / room)
+
+    def solve(self, seconds: float, gap: float) -> Choices:
+        """With all rows so far."""
+        from scipy.optimize import Bounds, LinearConstraint, milp
+        from scipy.sparse import csr_array
+
+        cost = np.concatenate(self.cost)
+        allowed = np.isfinite(cost)
+        cost[~allowed] = 0.0
+        scale = float(cost.max(initial=0.0)) / 1e6 or 1.0
+        places = np.concatenate(self.rows), np.concatenate(self.columns)
+        table = csr_array((np.concatenate(self.values), places), shape=(len(self.low), len(cost)))
+        limits: Any = self.low, self.high
+        most: Any = allowed.astype(float)
+        found: Any = milp(
+            cost / scale,
+            constraints=LinearConstraint(table, *limits),
+            integrality=(np.arange(len(cost)) < self.first_pair).astype(int),
+            bounds=Bounds(0.0, most),
+            options={"time_limit": max(seconds, 0.1), "mip_rel_gap": gap},
+        )
+        known = found.mip_dual_bound
+        bound = -math.inf if known is None else known * scale + self.constant
+        if found.x is None:
+            return Choices(None, math.inf, math.inf if found.status == 2 else bound)
+        chosen = np.array([int(part.argmax()) for part in np.split(found.x[: self.first_pair], self.starts[1:])])
+        return Choices(chosen, self.problem.cost_of(chosen), bound)
+
+    def _row(self, low: float, high: float, columns: Integers, values: Numbers | float = 1.0) -> None:
+        self.rows.append(np.full(len(columns), len(self.low)))
+        self.columns.append(columns)
+        self.values.append(np.broadcast_to(np.asarray(values, float), len(columns)))
+        self.low.append(low)
+        self.high.append(high)
+
+    def _pair(self, first: int, second: int, table: Numbers) -> None:
+        """Choices at one end with equal costs at all of the other end are one row of the table."""
+        rows, of_row = np.unique(table, axis=0, return_inverse=True)
+        columns, of_column = np.unique(rows, axis=1, return_inverse=True)
+        if len(rows) == 1 and columns.shape[1] == 1:
+            self.constant += float(columns[0, 0])
+            return
+        cells = np.argwhere(np.isfinite(columns))
+        numbers = self.num_columns + np.arange(len(cells))
+        self.num_columns += len(cells)
+        self.cost.append(columns[cells[:, 0], cells[:, 1]])
+        for start, groups, axis in ((first, of_row.ravel(), 0), (second, of_column.ravel(), 1)):
+            for group in range(columns.shape[axis]):
+                ends, own = start + np.flatnonzero(groups == group), numbers[cells[:, axis] == group]
+                self._row(0.0, 0.0, np.concatenate([ends, own]), np.repeat([1.0, -1.0], [len(ends), len(own)]))
