@@ -204,7 +204,7 @@ def _with_softmax(logits: jax.Array, targets: jax.Array) -> tuple[jax.Array, tup
     picked = jnp.take_along_axis(moved, targets[..., None], axis=-1)[..., 0]
     powers = jnp.exp(moved)
     total = jnp.sum(powers, axis=-1)
-    softmax = powers / total[..., None]
+    softmax, picked = written((powers / total[..., None], picked))
     return jnp.log(total) - picked, (softmax, targets)
 
 
