@@ -93,6 +93,7 @@ def _gpt(row: Row, vocabulary: int = 51200) -> Config:
         fused_qkv=True,
         sums_first=row["pipeline"] == "1",  # what is not cut keeps all stages' gradients in one place
         megatron=True,
+        softmax="op by op" if int(row["micro_batch"]) * int(row["heads"]) // int(row["tensor"]) % 4 else "fused",
     )
 
 

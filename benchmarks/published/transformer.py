@@ -8,7 +8,7 @@ What frameworks have as one kernel (a norm, a masked softmax, the update) has a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -65,6 +65,8 @@ class Config:
     megatron: bool = False
     """As Megatron has it: dropout of attention's probabilities and of what each half of a layer adds; biases; a loss op
     by op; gradients that become f32, are unscaled and clipped ahead of the update."""
+    softmax: Literal["fused", "op by op"] = "fused"
+    """Of attention that is written: a kernel, as Megatron's own, which takes a multiple of four sequences and heads."""
     by_blocks: bool = False
     """As torchtitan has it: each layer compiled for itself, so the loss is op by op, in f32; a rotation of complex
     numbers, which its compiler leaves alone; keys and values repeated for all heads of queries."""
@@ -202,7 +204,7 @@ def _with_softmax(logits: jax.Array, targets: jax.Array) -> tuple[jax.Array, tup
     picked = jnp.take_along_axis(moved, targets[..., None], axis=-1)[..., 0]
     powers = jnp.exp(moved)
     total = jnp.sum(powers, axis=-1)
-    softmax = powers / total[..., None]
+    softmax, picked = written((powers / total[..., None], picked))
     return jnp.log(total) - picked, (softmax, targets)
 
 
@@ -315,7 +317,7 @@ def _attention(config: Config, weights: Tree, x: jax.Array) -> jax.Array:
     if config.attention != "written":
         mixed = jax.nn.dot_product_attention(q, k, v, bias=bias, is_causal=True, implementation=config.attention)
     else:
-        shares = _masked_softmax(jnp.einsum("bshd,bthd->bhst", q, k))
+        shares = SOFTMAXES[config.softmax](jnp.einsum("bshd,bthd->bhst", q, k))
         mixed = jnp.einsum("bhst,bthd->bshd", _dropped(shares) if config.megatron else shares, v)
     return _linear(config, "o", "bshd,hdw->bsw", mixed, weights["o"])
 
@@ -336,6 +338,17 @@ def _of_scores(made: jax.Array, given: jax.Array) -> tuple[jax.Array]:
 
 
 _masked_softmax.defvjp(lambda scores: (_masked_softmax(scores),) * 2, _of_scores)
+
+
+def _softmax_op_by_op(scores: jax.Array) -> jax.Array:
+    """The same, in f32 between, masked ahead."""
+    wide = written(scores.astype(jnp.float32))
+    masked = written(jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), wide, -1e4))
+    return written(_masked_softmax(masked)).astype(scores.dtype)
+
+
+SOFTMAXES: Mapping[str, Callable[[jax.Array], jax.Array]] = {"fused": _masked_softmax, "op by op": _softmax_op_by_op}
+"""Of causal scores, by the names that a `Config` takes."""
 
 
 def _rotated(x: jax.Array, kept: Callable[[jax.Array], jax.Array]) -> jax.Array:
@@ -380,26 +393,30 @@ def train_step(config: Config, weights: Tree, moments: tuple[Tree, ...], tokens:
 
 
 def clipped(gradients: Tree) -> Tree:
-    """Of a loss that was scaled; by how much is of no account here."""
+    """Of a loss that was scaled; by how much is of no account here, and each array is clipped by its own norm."""
+    with jax.named_scope("averaged"):
+        gradients = jax.tree.map(lambda g: g * 0.5, gradients)
     with jax.named_scope("main_gradients"):
         gradients = jax.tree.map(lambda g: g.astype(jnp.float32), gradients)
     with jax.named_scope("unscaled"):
         gradients = jax.tree.map(lambda g: g * 0.5, gradients)
+    with jax.named_scope("norms"):
+        norms = jax.tree.map(lambda g: written(jnp.sqrt(jnp.sum(g * g))), gradients)
     with jax.named_scope("clipped"):
-        return jax.tree.map(lambda g: g * 0.9, gradients)
+        return jax.tree.map(lambda g, norm: g * jnp.minimum(1.0, 1.0 / norm), gradients, norms)
 
 
-@jax.named_scope("adam")
 def adam(weights: Tree, moments: tuple[Tree, ...], gradients: Tree) -> tuple[Tree, tuple[Tree, ...]]:
     """Kingma and Ba 2015, its bias corrections left to the learning rate: (weights, moments).
 
     `moments`: the first, the second, and the masters of weights that are stored narrower.
     """
     momentum, scale, *masters = moments
-    first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, momentum, gradients)
-    second = jax.tree.map(lambda m, g: 0.95 * m + 0.05 * g * g, scale, gradients)
     [held] = masters or [weights]
-    moved = jax.tree.map(lambda w, m, v: w - 3e-4 * m / (jnp.sqrt(v) + 1e-8), held, first, second)
+    with jax.named_scope("adam"):
+        first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, momentum, gradients)
+        second = jax.tree.map(lambda m, g: 0.95 * m + 0.05 * g * g, scale, gradients)
+        moved = jax.tree.map(lambda w, m, v: w - 3e-4 * m / (jnp.sqrt(v) + 1e-8), held, first, second)
     stored = jax.tree.map(lambda w, new: new.astype(w.dtype), weights, moved)
     return stored, (first, second, *(moved for _ in masters))
 

@@ -41,6 +41,14 @@ def test_megatron_has_narrow_weights_with_masters_beside_and_no_compiler(tmp_pat
     assert [each["layers"]["up"].dtype for each in moments] == [jnp.float32] * 3
 
 
+@pytest.mark.parametrize(("ways", "softmax"), [("1,1,8,8,1,1,full", "fused"), ("2,1,4,4,1,1,full", "op by op")])
+def test_megatrons_softmax_takes_a_multiple_of_four(tmp_path: Path, ways: str, softmax: str) -> None:
+    """Four heads, over one or two ways, of one sequence."""
+    (run,) = table(tmp_path, ways)
+    assert isinstance(run, Run)
+    assert run.config.softmax == softmax
+
+
 def test_interleaved_chunks_are_said_by_the_schedule(tmp_path: Path) -> None:
     (run,) = table(tmp_path, "2,2,4,32,2,2,full")
     assert isinstance(run, Run)

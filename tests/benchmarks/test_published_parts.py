@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from benchmarks.published.float8 import SCALINGS, product8
-from benchmarks.published.transformer import cross_entropy, eager_cross_entropy, parallel_cross_entropy
+from benchmarks.published.transformer import (
+    SOFTMAXES,
+    adam,
+    clipped,
+    cross_entropy,
+    eager_cross_entropy,
+    parallel_cross_entropy,
+)
 
 
 def drawn(number: int, *dims: int) -> jax.Array:
@@ -38,3 +45,27 @@ def test_a_loss_op_by_op_is_the_same(entropy: Callable[..., jax.Array]) -> None:
     found, wanted = (jax.value_and_grad(each)(logits, tokens) for each in (entropy, cross_entropy))
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("softmax", SOFTMAXES.values())
+def test_a_masked_softmax_of_any_number_of_kernels_is_the_same(softmax: Callable[..., jax.Array]) -> None:
+    def plain(scores: jax.Array) -> jax.Array:
+        return jax.nn.softmax(jnp.where(jnp.tril(jnp.ones((16, 16), bool)), scores, -jnp.inf))
+
+    scores, given = drawn(0, 2, 4, 16, 16), drawn(1, 2, 4, 16, 16)
+    for pull in (lambda each: each(scores), lambda each: jax.vjp(each, scores)[1](given)[0]):
+        np.testing.assert_allclose(pull(softmax), pull(plain), rtol=1e-5, atol=1e-7)
+
+
+def test_gradients_are_clipped_to_one() -> None:
+    """Of a loss that was scaled by two, on two devices: a quarter of the sums."""
+    (long, short) = clipped([drawn(0, 64), 4 * jnp.ones(1) / 8])
+    np.testing.assert_allclose(jnp.linalg.norm(long), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(short, 0.125)
+
+
+def test_masters_are_what_moves() -> None:
+    weight, masters = jnp.ones(4, jnp.bfloat16), jnp.full(4, 1.001)
+    stored, (*_, [moved]) = adam([weight], ([jnp.zeros(4)], [jnp.zeros(4)], [masters]), [jnp.full(4, 2.0)])
+    np.testing.assert_allclose(moved, 1.001 - 3e-4 * 0.2 / np.sqrt(0.2), rtol=1e-6)
+    assert stored[0].dtype == jnp.bfloat16
