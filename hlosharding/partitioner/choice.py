@@ -14,7 +14,7 @@ from hlosharding.ir import Shape
 from hlosharding.partitioner.op_costs import Moves, OpCost
 from hlosharding.partitioner.prices import Cost, Prices
 from hlosharding.partitioner.value import ValuePlace
-from hlosharding.reshard import Transfer
+from hlosharding.reshard import BatchedTransfer
 from hlosharding.rules import Signature
 from hlosharding.sharding import HloSharding
 
@@ -127,7 +127,7 @@ class ReshapePlan(OpPlan):
     source: HloSharding
     target: HloSharding
     price: float  # pyright: ignore[reportIncompatibleMethodOverride]
-    transfer: Transfer | None = None
+    transfer: BatchedTransfer | None = None
     """Where elements move between unlike tile edges: how; else tiles are reshaped."""
 
     @property
@@ -154,7 +154,7 @@ class MovementPlan(OpPlan):
 
     sources: tuple[HloSharding, ...]
     target: HloSharding
-    transfer: Transfer
+    transfer: BatchedTransfer
     communication: Cost
     """All of it: operands into place, the transfer, the result from `target` to what is wanted."""
 

@@ -1,6 +1,6 @@
 """Resharding: the cheapest steps from one sharding of an array to another, at or near the least bytes there can be."""
 
-from hlosharding.reshard.batched_transfer import Transfer, plan_transfer
+from hlosharding.reshard.batched_transfer import BatchedTransfer, plan_batched_transfer
 from hlosharding.reshard.layout import Layout, layout_of, received_elements
 from hlosharding.reshard.objectives import (
     MARGIN,
@@ -39,6 +39,7 @@ __all__ = [
     "AllGather",
     "AllReduce",
     "AllToAll",
+    "BatchedTransfer",
     "DynamicSlice",
     "Figures",
     "Keep",
@@ -53,7 +54,6 @@ __all__ = [
     "Round",
     "Slice",
     "Step",
-    "Transfer",
     "best",
     "check_objective",
     "is_partial",
@@ -61,9 +61,9 @@ __all__ = [
     "least_seconds_of_each",
     "most_bytes_per_second",
     "plan",
+    "plan_batched_transfer",
     "plan_reshard",
     "plan_steps",
-    "plan_transfer",
     "received_elements",
     "weigh",
 ]

@@ -17,7 +17,7 @@ from hlosharding.reshard.steps import Pieces
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class BatchedTransfer:
     """How the regions come together."""
 
     pieces: Pieces
@@ -28,7 +28,7 @@ class Transfer:
     """Of the permutes alone: the ops it is held against are priced without their local work, too."""
 
 
-def plan_transfer(
+def plan_batched_transfer(
     regions: tuple[Region, ...],
     sources: Sequence[Layout],
     target: Layout,
@@ -36,7 +36,7 @@ def plan_transfer(
     *,
     machine: Machine,
     objective: str,
-) -> Transfer | None:
+) -> BatchedTransfer | None:
     """The best way to give every device its tile of a result of global `shape`; None if it has too many pieces.
 
     Every device receives what its own tiles lack, and no more but for padding where that saves rounds.
@@ -48,4 +48,4 @@ def plan_transfer(
     pieces = pieces_in_rounds(moves, best)
     sent = [(shape.with_dims(turn.sizes).byte_size, turn.pairs) for turn in pieces.rounds if not turn.is_local]
     seconds = sum(collective_time("collective-permute", nbytes, 2, pairs, machine) for nbytes, pairs in sent)
-    return Transfer(pieces, moves.variants, best.mean_bytes, seconds)
+    return BatchedTransfer(pieces, moves.variants, best.mean_bytes, seconds)

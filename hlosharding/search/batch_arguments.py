@@ -1,8 +1,8 @@
 """Which arguments have the batch as their first dim, read off the program: nobody has to say so.
 
-Floor: search.  An example meets no other one before the loss, but in gradients of weights, where all examples meet
-themselves: so along a batch flows through nearly all products, and no product has two dims of it.  Weights end where
-they are first multiplied; sequences meet each other in attention.
+Floor: search.  No example meets another one before the loss; gradients of weights add up what each makes.  So nearly
+all products have the batch as a dim, of the result or of such a sum, and none has it as two.  A dim of weights ends
+where they are first multiplied, and positions of a sequence meet each other in attention.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def find_batch(module: Module) -> tuple[int, ...]:
     >>> [module.entry.parameters[n].op_name for n in find_batch(module)]
     ['tokens', 'targets']
     """
-    work = _product_seconds(module)
+    work = _product_flops(module)
     candidates, flows = list(_candidates(module)), dict[Instruction, Flow]()
     reached = dict[Instruction, float]()
     for parameter in candidates:
@@ -69,7 +69,7 @@ def _candidates(module: Module) -> Iterator[Instruction]:
     )
 
 
-def _product_seconds(module: Module) -> dict[Instruction, float]:
+def _product_flops(module: Module) -> dict[Instruction, float]:
     """Work of the matrix products, in multiplications and additions."""
     return {
         op: runs.count * op_work(op).flops
@@ -86,7 +86,7 @@ def _reached_work(work: Mapping[Instruction, float], flow: Flow) -> float:
         factors = _flowing_factors(op, flow)
         if len(set(factors)) > 1:
             total -= flops
-        elif flow[op][0] is not None or len(factors) > 1:
+        elif _dim(op, flow) is not None or len(factors) > 1:
             total += flops
     return total
 
@@ -96,10 +96,15 @@ def _flowing_factors(op: Instruction, flow: Flow) -> list[int]:
     signature = signature_of(op)
     if not isinstance(signature, Signature):
         return []
-    dims = [flow[operand][0] for operand in op.operands]
+    dims = [_dim(operand, flow) for operand in op.operands]
     return [
         signature.operands[n][dim][0] for n, dim in enumerate(dims) if dim is not None and signature.operands[n][dim]
     ]
+
+
+def _dim(value: Instruction, flow: Flow) -> int | None:
+    """Along which something flows through an array; through what fusions and reducers compute nothing is followed."""
+    return flow.get(value, (None,))[0]
 
 
 def _meet(module: Module, flows: dict[Instruction, Flow], first: Instruction, other: Instruction) -> bool:

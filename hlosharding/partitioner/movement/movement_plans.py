@@ -16,7 +16,7 @@ from hlosharding.partitioner.iteration_space import mirror
 from hlosharding.partitioner.movement.op_movements import DataMovement, op_movement
 from hlosharding.partitioner.prices import NOTHING, Cost, Prices
 from hlosharding.partitioner.value import ValuePlace
-from hlosharding.reshard import layout_of, plan_transfer
+from hlosharding.reshard import layout_of, plan_batched_transfer
 from hlosharding.sharding import REPLICATED, HloSharding
 
 Ends = tuple[tuple[HloSharding, ...], HloSharding]
@@ -100,7 +100,7 @@ def _plan(
 ) -> MovementPlan | None:
     (sources, target), n = ends, prices.machine.num_devices
     operands = zip(sources, movement.operands, strict=False)  # the base behind them stays where it is
-    transfer = plan_transfer(
+    transfer = plan_batched_transfer(
         movement.regions,
         [layout_of(sharding, operand.shape.dims, n) for sharding, operand in operands],
         layout_of(target, shape.dims, n),

@@ -24,7 +24,7 @@ from hlosharding.partitioner.prices import Cost, Prices
 from hlosharding.partitioner.region_values import array_of
 from hlosharding.partitioner.resharding import local_shape, reshard, to_wanted
 from hlosharding.partitioner.value import AnyValue, Value, ValuePlace
-from hlosharding.reshard import Region, Transfer, layout_of, plan_transfer
+from hlosharding.reshard import BatchedTransfer, Region, layout_of, plan_batched_transfer
 from hlosharding.sharding import (
     REPLICATED,
     HloSharding,
@@ -59,7 +59,7 @@ def reshape(context: Context, inst: Instruction) -> AnyValue:
 
 
 def _across_tile_edges(
-    context: Context, inst: Instruction, value: Value, target: HloSharding, transfer: Transfer
+    context: Context, inst: Instruction, value: Value, target: HloSharding, transfer: BatchedTransfer
 ) -> Value:
     """Where each group of dims is one line of elements on both sides: the elements between unlike tile edges move."""
     emitter = context.emitter
@@ -74,7 +74,7 @@ def _across_tile_edges(
 
 def _transfer_between(
     prices: Prices, shape: Shape, source: HloSharding, result: Shape, target: HloSharding
-) -> Transfer | None:
+) -> BatchedTransfer | None:
     """How elements get from the operand's tiles to the result's; None where lines of elements do not line up."""
     if 0 in shape.dims or {"manual", "unreduced"} & {*source.subgroup_types, *target.subgroup_types}:
         return None
@@ -85,7 +85,7 @@ def _transfer_between(
         return None
     flat = shape.with_dims(before.dims)
     whole = (Region.whole(flat.dims),)
-    return plan_transfer(whole, (before,), after, flat, machine=prices.machine, objective=prices.objective)
+    return plan_batched_transfer(whole, (before,), after, flat, machine=prices.machine, objective=prices.objective)
 
 
 def plan_reshape(context: PlanContext, inst: Instruction, operands: Places, wanted: HloSharding | None) -> ReshapePlan:

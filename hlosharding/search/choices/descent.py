@@ -56,12 +56,8 @@ class _Search:
         """Prices by subgradients of the bound; what comes of them is made to fit now and then."""
         problem, messages = self.problem, Messages(self.problem)
         least = least_memory(problem)
-        prices, scale, reach, since = (
-            np.zeros(len(problem.capacity)),
-            max(float(problem.capacity.max(initial=0.0)), 1.0),
-            0.1,
-            0,
-        )
+        prices, scale = np.zeros(len(problem.capacity)), max(float(problem.capacity.max(initial=0.0)), 1.0)
+        reach, since = 0.1, 0
         for rounds in count():
             if time.monotonic() > end:
                 return

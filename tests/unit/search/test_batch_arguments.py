@@ -92,3 +92,15 @@ def test_weights_of_a_program_that_updates_nothing_are_no_examples() -> None:
 def test_a_program_without_products_has_no_batch() -> None:
     with pytest.raises(ScheduleError, match=r"batch=\[\"tokens\"\]"):
         find_batch(hs.trace(lambda x: x + 1)(jnp.ones((8, 8))))
+
+
+def test_products_inside_what_the_flow_does_not_follow_are_passed_over() -> None:
+    text = """HloModule m
+    fused { a = f32[8,16] parameter(0)  b = f32[16,4] parameter(1)
+      ROOT c = f32[8,4] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0} }
+    ENTRY e { x = f32[8,16] parameter(0)  w = f32[16,4] parameter(1)  v = f32[16,16] parameter(2)
+      h = f32[8,16] dot(x, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+      g = f32[8,16] dot(h, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+      ROOT y = f32[8,4] fusion(g, w), kind=kOutput, calls=fused }"""
+    module = hs.load(text)
+    assert [module.entry.parameters[number].name for number in find_batch(module)] == ["x"]
