@@ -70,6 +70,8 @@ class Climb:
         known: dict[SizedPlan, Outcome | None] = {}
         done = set[SizedPlan]()
         self._price(first_plans(space.machine), space, known, price)
+        if not any(isinstance(each, PricedPlan) for each in known.values()):  # as of a batch of few examples
+            self._price(sorted((each.plan for each in space.plans), key=lambda p: p.stages), space, known, price)
         while True:
             priced = sort_by_throughput(each for each in known.values() if isinstance(each, PricedPlan))
             origin = next((each for each in priced if each.sized_plan not in done), None)

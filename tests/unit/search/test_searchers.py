@@ -128,6 +128,14 @@ def test_a_search_of_which_nothing_is_said_is_as_good_as_the_plans_that_people_r
     assert len(found.table) <= Climb().most
 
 
+@pytest.mark.parametrize(("devices", "rows"), [(64, 3), (6, 7), (1, 4)])
+def test_where_no_first_thought_fits_others_are_tried(devices: int, rows: int) -> None:
+    given = SHAPES[0], jax.ShapeDtypeStruct((rows, 64), jnp.float32)
+    found = hs.search(perceptron, *given, machine=machines.h100(devices), progress=False, searcher=Climb(6))
+    assert found.best.divides(rows)
+    assert found.best.num_devices == devices
+
+
 def test_users_bring_their_own() -> None:
     class Two:
         def search(self, space: SearchSpace, price: object) -> None:
