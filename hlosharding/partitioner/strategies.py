@@ -39,7 +39,7 @@ from hlosharding.sharding import HloSharding
 Planner = Callable[[PlanContext, Instruction, Places, HloSharding | None], OpPlan | None]
 
 
-class Kind(NamedTuple):
+class OpKind(NamedTuple):
     """A kind of op that is more than its opcode."""
 
     name: str
@@ -59,17 +59,17 @@ class Strategy(NamedTuple):
     """What is decided of one with an array as result, before anything is written."""
 
 
-KINDS = (
-    Kind("boundary of a manual region", _CALLS, lambda _, inst: manual.is_boundary_call(inst)),
-    Kind("start of a transfer", frozenset({"send", "recv"}), lambda _context, _inst: True),
-    Kind("end of a transfer", frozenset({"send-done", "recv-done"}), lambda _context, _inst: True),
-    Kind("op of a manual region", None, manual.is_per_device),
-    Kind("collective between manual groups", COLLECTIVES, lambda context, _: context.manual_groups is not None),
-    Kind("move to or from the host", _CALLS, lambda _, inst: host_offload.is_move(inst)),
-    Kind("custom call on one device", _CALLS, one_device.is_on_one_device),
-    Kind("flash attention", _CALLS, lambda _, inst: fused_attention(inst) is not None),
-    Kind("array of dynamic size", None, whole_operands.is_dynamic),
-    Kind("call under custom_partitioning", frozenset({"call"}), lambda _, inst: is_custom_partitioning(inst)),
+OP_KINDS = (
+    OpKind("boundary of a manual region", _CALLS, lambda _, inst: manual.is_boundary_call(inst)),
+    OpKind("start of a transfer", frozenset({"send", "recv"}), lambda _context, _inst: True),
+    OpKind("end of a transfer", frozenset({"send-done", "recv-done"}), lambda _context, _inst: True),
+    OpKind("op of a manual region", None, manual.is_per_device),
+    OpKind("collective between manual groups", COLLECTIVES, lambda context, _: context.manual_groups is not None),
+    OpKind("move to or from the host", _CALLS, lambda _, inst: host_offload.is_move(inst)),
+    OpKind("custom call on one device", _CALLS, one_device.is_on_one_device),
+    OpKind("flash attention", _CALLS, lambda _, inst: fused_attention(inst) is not None),
+    OpKind("array of dynamic size", None, whole_operands.is_dynamic),
+    OpKind("call under custom_partitioning", frozenset({"call"}), lambda _, inst: is_custom_partitioning(inst)),
 )
 """Asked in this order, before the opcode."""
 
@@ -131,9 +131,9 @@ def kind_of(context: Context, inst: Instruction) -> str:
 
 
 @cache
-def _possible_kinds(opcode: str) -> tuple[Kind, ...]:
+def _possible_kinds(opcode: str) -> tuple[OpKind, ...]:
     """Most opcodes have two: asked of every instruction."""
-    return tuple(kind for kind in KINDS if kind.opcodes is None or opcode in kind.opcodes)
+    return tuple(kind for kind in OP_KINDS if kind.opcodes is None or opcode in kind.opcodes)
 
 
 def lower(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:

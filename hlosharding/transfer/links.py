@@ -26,8 +26,8 @@ OUT, IN = 0, 1
 
 
 @dataclass(frozen=True, eq=False)
-class Links:
-    """Links by number: of a device at a level, its way out, then its way in."""
+class DeviceLinks:
+    """DeviceLinks by number: of a device at a level, its way out, then its way in."""
 
     machine: Machine | None
     num_devices: int
@@ -37,7 +37,7 @@ class Links:
     """[link]: bytes a second; 1 without a machine."""
 
     @classmethod
-    def of(cls, machine: Machine | None, num_devices: int) -> Links:
+    def of(cls, machine: Machine | None, num_devices: int) -> DeviceLinks:
         """The links of as many devices."""
         if machine is None:
             return cls(None, num_devices, np.zeros(num_devices, np.int64), np.ones(4 * num_devices))
@@ -48,7 +48,7 @@ class Links:
     def number(self, device: int, level: int, way: int) -> int:
         """Of a link.
 
-        >>> Links.of(None, 2).name(Links.of(None, 2).number(1, 0, IN))
+        >>> DeviceLinks.of(None, 2).name(DeviceLinks.of(None, 2).number(1, 0, IN))
         'into device 1'
         """
         return 4 * device + 2 * level + way
@@ -64,13 +64,13 @@ class Links:
         return f"{level}{('out of', 'into')[link % 2]} device {link // 4}"
 
 
-def least_busiest(demands: Sequence[Demand], links: Links) -> float:
+def least_busiest(demands: Sequence[Demand], links: DeviceLinks) -> float:
     """Seconds (bytes without a machine) for which some link is busy at least.
 
     A broadcast to three: each receives 8 bytes, and nobody needs to send more.
 
-    >>> from hlosharding.transfer.pieces import Piece
-    >>> least_busiest([Demand((0,), (1, 2, 3), [Piece(0, 1, ((0, 8),), 8)])], Links.of(None, 4))
+    >>> from hlosharding.transfer.pieces import TilePiece
+    >>> least_busiest([Demand((0,), (1, 2, 3), [TilePiece(0, 1, ((0, 8),), 8)])], DeviceLinks.of(None, 4))
     8.0
     """
     if not demands:
@@ -78,7 +78,7 @@ def least_busiest(demands: Sequence[Demand], links: Links) -> float:
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array
 
-    program = _Program(links, unit=max(demand.nbytes for demand in demands))
+    program = _LinearProgram(links, unit=max(demand.nbytes for demand in demands))
     for demand in demands:
         program.add(demand)
     program.limit_links()
@@ -91,10 +91,10 @@ def least_busiest(demands: Sequence[Demand], links: Links) -> float:
     return float(found.fun) * program.unit / program.fastest
 
 
-class _Program:
+class _LinearProgram:
     """Column 0 is how long the busiest link is busy; the others are what a device sends or receives of a demand."""
 
-    def __init__(self, links: Links, unit: float) -> None:
+    def __init__(self, links: DeviceLinks, unit: float) -> None:
         self.links, self.unit, self.fastest = links, unit, float(links.rate.max())
         self.most = [np.inf]
         """[column]: its upper bound."""

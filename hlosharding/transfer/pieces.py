@@ -18,13 +18,13 @@ from typing import NamedTuple
 import numpy as np
 
 from hlosharding.reshard import Layout
-from hlosharding.transfer.placed_arrays import Dims, Kind
+from hlosharding.transfer.placed_arrays import ArrayKind, Dims
 
 Box = tuple[tuple[int, int], ...]
 """Start and end along each dim."""
 
 
-class Piece(NamedTuple):
+class TilePiece(NamedTuple):
     """The same box of each array of a kind."""
 
     kind: int
@@ -61,7 +61,7 @@ class Demand:
     holders: Dims
     wanters: Dims
     """Those that are no holders."""
-    pieces: list[Piece] = field(default_factory=list[Piece])
+    pieces: list[TilePiece] = field(default_factory=list[TilePiece])
 
     @cached_property
     def starts(self) -> list[int]:
@@ -76,7 +76,7 @@ class Demand:
     def boxes(self, start: int, end: int) -> Iterator[tuple[int, int, Box]]:
         """(kind, number among the arrays of the kind, box) of what lies between two bytes, both at edges of rows.
 
-        >>> demand = Demand((0,), (1,), [Piece(kind=7, count=2, box=((4, 8), (0, 2)), nbytes=32)])
+        >>> demand = Demand((0,), (1,), [TilePiece(kind=7, count=2, box=((4, 8), (0, 2)), nbytes=32)])
         >>> list(demand.boxes(24, 48))
         [(7, 0, ((7, 8), (0, 2))), (7, 1, ((4, 6), (0, 2)))]
         """
@@ -96,14 +96,14 @@ class Demand:
         return start + round((byte - start) / row) * row
 
 
-def demands_of(kinds: Sequence[Kind], counts: Sequence[int]) -> list[Demand]:
+def demands_of(kinds: Sequence[ArrayKind], counts: Sequence[int]) -> list[Demand]:
     """All that has to move, of so many arrays of each kind.
 
     >>> from hlosharding.sharding import HloSharding
-    >>> from hlosharding.transfer.placed_arrays import Side
-    >>> rows = Side(HloSharding.parse("{devices=[2]<=[2]}"), (0, 1))
-    >>> copies = Side(HloSharding.replicate(), (1, 2))
-    >>> for demand in demands_of([Kind((8,), np.dtype("f4"), rows, copies)], [3]):
+    >>> from hlosharding.transfer.placed_arrays import PlacedSide
+    >>> rows = PlacedSide(HloSharding.parse("{devices=[2]<=[2]}"), (0, 1))
+    >>> copies = PlacedSide(HloSharding.replicate(), (1, 2))
+    >>> for demand in demands_of([ArrayKind((8,), np.dtype("f4"), rows, copies)], [3]):
     ...     print(demand.holders, demand.wanters, demand.nbytes)
     (0,) (1, 2) 48
     (1,) (2,) 48
@@ -115,11 +115,11 @@ def demands_of(kinds: Sequence[Kind], counts: Sequence[int]) -> list[Demand]:
             key = holders[have], tuple(d for d in wanters[want] if d not in holders[have])
             if key[1]:
                 nbytes = int(np.prod([end - start for start, end in box], dtype=np.int64)) * kind.dtype.itemsize
-                found.setdefault(key, Demand(*key)).pieces.append(Piece(number, count, box, nbytes))
+                found.setdefault(key, Demand(*key)).pieces.append(TilePiece(number, count, box, nbytes))
     return list(found.values())
 
 
-def _boxes(kind: Kind) -> list[tuple[int, int, Box]]:
+def _boxes(kind: ArrayKind) -> list[tuple[int, int, Box]]:
     """(tile of the source, tile of the target, what both have) of an array; empty ones left out."""
     source, target = kind.source.layout(kind.dims), kind.target.layout(kind.dims)
     along = [_cuts(source, target, dim) for dim in range(len(kind.dims))]

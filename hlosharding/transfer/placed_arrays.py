@@ -19,7 +19,7 @@ from hlosharding.sharding import HloSharding
 Dims = tuple[int, ...]
 
 
-class Side(NamedTuple):
+class PlacedSide(NamedTuple):
     """Where an array lies."""
 
     sharding: HloSharding
@@ -33,7 +33,7 @@ class Side(NamedTuple):
     def holders(self, dims: Dims) -> list[Dims]:
         """[tile]: devices that hold it, lowest first.
 
-        >>> Side(HloSharding.parse("{devices=[2,2]<=[4] last_tile_dim_replicate}"), (4, 5, 6, 7)).holders((8,))
+        >>> PlacedSide(HloSharding.parse("{devices=[2,2]<=[4] last_tile_dim_replicate}"), (4, 5, 6, 7)).holders((8,))
         [(4, 5), (6, 7)]
         """
         layout = self.layout(dims)
@@ -41,13 +41,13 @@ class Side(NamedTuple):
         return [tuple(sorted(row)) for row in np.asarray(self.devices)[by_tile].tolist()]
 
 
-class Kind(NamedTuple):
+class ArrayKind(NamedTuple):
     """What all arrays have in common that are moved alike."""
 
     dims: Dims
     dtype: np.dtype[Any]
-    source: Side
-    target: Side
+    source: PlacedSide
+    target: PlacedSide
 
     @property
     def nbytes(self) -> int:
@@ -59,7 +59,7 @@ class Kind(NamedTuple):
 class PlacedArrays:
     """The leaves of a tree, in its order."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[ArrayKind, ...]
     kind_of: Dims
     """[leaf]: number of its kind."""
     names: tuple[str, ...]
@@ -84,14 +84,14 @@ def read_arrays(tree: Any, source: Any, target: Any, target_devices: Sequence[in
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     sources, targets = broadcast(source, tree, "source"), broadcast(target, tree, "target")
     numbering = _Numbering(sources, target_devices)
-    kinds: dict[Kind, int] = {}
+    kinds: dict[ArrayKind, int] = {}
     found: dict[Any, int] = {}
     kind_of: list[int] = []
     for (_, leaf), first, last in zip(leaves, sources, targets, strict=True):
         key = (leaf.shape, leaf.dtype, first, last)
         if key not in found:
             sides = numbering.side(first, leaf.shape, at_target=False), numbering.side(last, leaf.shape, at_target=True)
-            found[key] = kinds.setdefault(Kind(tuple(leaf.shape), _dtype(leaf), *sides), len(kinds))
+            found[key] = kinds.setdefault(ArrayKind(tuple(leaf.shape), _dtype(leaf), *sides), len(kinds))
         kind_of.append(found[key])
     names = tuple(jax.tree_util.keystr(path) for path, _ in leaves)
     return PlacedArrays(tuple(kinds), tuple(kind_of), names, tuple(sources), tuple(targets))
@@ -113,7 +113,7 @@ class _Numbering:
         self.first = max((_count(s) for s in sources if s is not None), default=0)
         self.target_devices = target_devices
 
-    def side(self, sharding: Any, dims: Sequence[int], *, at_target: bool) -> Side:
+    def side(self, sharding: Any, dims: Sequence[int], *, at_target: bool) -> PlacedSide:
         """One side of an array."""
         mesh = getattr(sharding, "mesh", None)
         if mesh is None or not hasattr(sharding, "spec"):
@@ -122,7 +122,7 @@ class _Numbering:
         read = HloSharding.from_jax(sharding, len(dims)).meaning
         if not layout_of(read, tuple(dims), mesh.size).is_plain:
             raise ShardingError(f"{sharding.spec} is partial or manual", remedy="reduce the array before it is moved")
-        return Side(read, self._devices(mesh, at_target=at_target))
+        return PlacedSide(read, self._devices(mesh, at_target=at_target))
 
     def _devices(self, mesh: Any, *, at_target: bool) -> Dims:
         if is_concrete(mesh):

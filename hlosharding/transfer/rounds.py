@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hlosharding.transfer.links import Links
+from hlosharding.transfer.links import DeviceLinks
 from hlosharding.transfer.routes import Hop, Routes, Unit
 
 _FULL = 1.0 + 1e-9
 
 
-class Send(NamedTuple):
+class PieceSend(NamedTuple):
     """A unit on its way from one device to another."""
 
     unit: Unit
@@ -29,13 +29,13 @@ class Send(NamedTuple):
         return self.unit.end - self.unit.start
 
 
-def rounds_of(routes: Routes, links: Links) -> tuple[tuple[Send, ...], ...]:
+def rounds_of(routes: Routes, links: DeviceLinks) -> tuple[tuple[PieceSend, ...], ...]:
     """All sends: each in the first round in which its unit is there and both its links have room."""
     sends = [send for _, send in sorted(_sends(routes), key=lambda each: each[0])]
     slot = max((send.nbytes / links.rate[send.hop.links].min() for send in sends), default=1.0)
     used = np.zeros((4 * links.num_devices, 64))
     there: dict[tuple[Unit, int], int] = {}
-    rounds: dict[int, list[Send]] = defaultdict(list)
+    rounds: dict[int, list[PieceSend]] = defaultdict(list)
     for send in sends:
         need = send.nbytes / links.rate[send.hop.links] / slot
         start = there.get((send.unit, send.hop.source), 0)
@@ -48,21 +48,21 @@ def rounds_of(routes: Routes, links: Links) -> tuple[tuple[Send, ...], ...]:
     return tuple(tuple(rounds[number]) for number in sorted(rounds))
 
 
-def _room(used: np.ndarray, send: Send, need: np.ndarray) -> np.ndarray:
+def _room(used: np.ndarray, send: PieceSend, need: np.ndarray) -> np.ndarray:
     """[round]: have both links of a send room?"""
     return np.logical_and(*(used[send.hop.links] + need[:, None] <= _FULL))
 
 
-def _sends(routes: Routes) -> Iterator[tuple[int, Send]]:
+def _sends(routes: Routes) -> Iterator[tuple[int, PieceSend]]:
     """With the number of hops before each: what others wait for goes first."""
     for unit, hops in zip(routes.units, routes.hops, strict=True):
         depth = defaultdict[int, int](int)
         for hop in hops:
             depth[hop.target] = depth[hop.source] + 1
-            yield depth[hop.source], Send(unit, hop)
+            yield depth[hop.source], PieceSend(unit, hop)
 
 
-def seconds_of(sends: Sequence[Send], links: Links) -> float:
+def seconds_of(sends: Sequence[PieceSend], links: DeviceLinks) -> float:
     """Of one round on a machine: until its busiest link is done."""
     busy = dict[int, float]()
     for send in sends:

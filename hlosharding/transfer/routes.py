@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hlosharding.transfer.links import IN, OUT, Links
+from hlosharding.transfer.links import IN, OUT, DeviceLinks
 from hlosharding.transfer.pieces import Demand
 
 UNITS = 64, 192
@@ -56,7 +56,7 @@ class Routes(NamedTuple):
         return float(self.busy.max(initial=0.0))
 
 
-def routes_of(demands: Sequence[Demand], links: Links, bound: float) -> Routes:
+def routes_of(demands: Sequence[Demand], links: DeviceLinks, bound: float) -> Routes:
     """The best routes found."""
     best = Routes([], [], np.zeros(4 * links.num_devices))
     tried = (found for units in UNITS for found in _passes(demands, links, bound, units)) if demands else ()
@@ -67,7 +67,7 @@ def routes_of(demands: Sequence[Demand], links: Links, bound: float) -> Routes:
     return best
 
 
-def _passes(demands: Sequence[Demand], links: Links, bound: float, count: int) -> Iterator[Routes]:
+def _passes(demands: Sequence[Demand], links: DeviceLinks, bound: float, count: int) -> Iterator[Routes]:
     """Routes of all units, again and again: each is sent anew after its way is forgotten."""
     ways = [_Ways(demand, links, bound) for demand in demands]
     units = [
@@ -95,7 +95,7 @@ def _units(number: int, demand: Demand, most: float) -> Iterator[Unit]:
 class _Ways:
     """The links from each member of a demand to each wanter."""
 
-    def __init__(self, demand: Demand, links: Links, bound: float) -> None:
+    def __init__(self, demand: Demand, links: DeviceLinks, bound: float) -> None:
         self.rates, self.bound, first = links.rate, bound, len(demand.holders)
         self.members, self.wanters = np.array((*demand.holders, *demand.wanters)), np.array(demand.wanters)
         self.level = (links.node[self.members][:, None] != links.node[self.wanters][None]).astype(np.int64)

@@ -13,13 +13,15 @@ from hlosharding.errors import ExecutionError
 from hlosharding.frontends import divides
 from hlosharding.transfer.pieces import Box, Demand
 from hlosharding.transfer.placed_arrays import Dims, PlacedArrays, is_concrete
-from hlosharding.transfer.rounds import Send
+from hlosharding.transfer.rounds import PieceSend
 
 Tile = tuple[Box, Any]
 """A box of the whole, and its elements on a device."""
 
 
-def run_rounds(tree: Any, placed: PlacedArrays, demands: Sequence[Demand], rounds: Sequence[Sequence[Send]]) -> Any:
+def run_rounds(
+    tree: Any, placed: PlacedArrays, demands: Sequence[Demand], rounds: Sequence[Sequence[PieceSend]]
+) -> Any:
     """The arrays of a tree as the target has them.  Raises ExecutionError where they do not lie as the source says."""
     import jax
 

@@ -13,10 +13,10 @@ from hlosharding.collector import collector_waits
 from hlosharding.cost import Machine
 from hlosharding.errors import CostError
 from hlosharding.printable import printable
-from hlosharding.transfer.links import Links, least_busiest
+from hlosharding.transfer.links import DeviceLinks, least_busiest
 from hlosharding.transfer.pieces import Demand, demands_of
 from hlosharding.transfer.placed_arrays import PlacedArrays, read_arrays
-from hlosharding.transfer.rounds import Send, rounds_of, seconds_of
+from hlosharding.transfer.rounds import PieceSend, rounds_of, seconds_of
 from hlosharding.transfer.routes import routes_of
 from hlosharding.transfer.running import run_rounds
 
@@ -44,7 +44,7 @@ class TransferPlan:
     machine: Machine | None
     arrays: tuple[Moved, ...]
     """Those that are alike together."""
-    rounds: tuple[tuple[Send, ...], ...]
+    rounds: tuple[tuple[PieceSend, ...], ...]
     """Sends that go at the same time; what one passes on arrived in a round before."""
     busiest: float
     """Seconds for which the busiest link is busy; without a machine its bytes."""
@@ -53,7 +53,7 @@ class TransferPlan:
     busiest_link: str
     _placed: PlacedArrays
     _demands: tuple[Demand, ...]
-    _links: Links
+    _links: DeviceLinks
 
     @property
     def received_bytes(self) -> int:
@@ -150,7 +150,7 @@ def plan_transfer(
         raise CostError(what, remedy="give a machine with as many")
     leaves = placed.leaves
     demands = tuple(demands_of(placed.kinds, list(map(len, leaves))))
-    links = Links.of(machine, count)
+    links = DeviceLinks.of(machine, count)
     bound = least_busiest(demands, links)
     routes = routes_of(demands, links, bound)
     return TransferPlan(

@@ -25,7 +25,7 @@ REPLICATED, MANUAL, UNREDUCED = "replicated", "manual", "unreduced"
 
 
 @dataclass(frozen=True, eq=False)
-class Grid(DeviceGrid):
+class AxisGrid(DeviceGrid):
     """The common grid of a source and a target."""
 
     source: tuple[Axes, ...]
@@ -42,7 +42,7 @@ class Grid(DeviceGrid):
 
 
 @lru_cache(maxsize=16384)
-def common_grid(source: HloSharding, target: HloSharding, rank: int, num_devices: int) -> Grid | None:
+def common_grid(source: HloSharding, target: HloSharding, rank: int, num_devices: int) -> AxisGrid | None:
     """The grid of two leaf shardings, or None where there is none.
 
     >>> a, b = HloSharding.parse("{devices=[2,4]<=[8]}"), HloSharding.parse("{devices=[4,2]<=[8]}")
@@ -115,7 +115,7 @@ def _written(source: _Roles, target: _Roles) -> _CommonAxes | None:
     )
 
 
-def _as_grid(found: _CommonAxes, rank: int) -> Grid | None:
+def _as_grid(found: _CommonAxes, rank: int) -> AxisGrid | None:
     """The grid; None where manual groups differ, or the target is partial where the source is not."""
     source, target = found.source, found.target
     manual = set(source.get(MANUAL, ()))
@@ -123,7 +123,7 @@ def _as_grid(found: _CommonAxes, rank: int) -> Grid | None:
     if manual != set(target.get(MANUAL, ())) or not stays_partial <= set(source.get(UNREDUCED, ())):
         return None
     fixed = manual | stays_partial
-    return Grid(
+    return AxisGrid(
         found.axes.sizes,
         found.axes.devices,
         tuple(source.get(d, ()) for d in range(rank)),

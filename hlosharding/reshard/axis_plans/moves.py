@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import combinations, permutations, product
 from typing import Any, Literal, NamedTuple
 
-from hlosharding.reshard.axis_plans.common_grid import Axes, Grid
+from hlosharding.reshard.axis_plans.common_grid import Axes, AxisGrid
 from hlosharding.reshard.layout import Dims
 
 _MOST_AT_ONCE = 4
@@ -51,7 +51,7 @@ Candidate = tuple[Move, int]
 class AxisProblem:
     """The grid with sizes: what all searches share.  What was found once is remembered."""
 
-    grid: Grid
+    grid: AxisGrid
     sizes: Dims
     source: State
     target: State
@@ -120,7 +120,7 @@ class AxisProblem:
 
 
 @lru_cache(maxsize=4096)
-def problem_of(grid: Grid, sizes: Dims) -> AxisProblem:
+def problem_of(grid: AxisGrid, sizes: Dims) -> AxisProblem:
     """The search problem of an array with global `sizes`.  Remembered."""
 
     def state(dims: tuple[Axes, ...], partial: Axes) -> State:
@@ -132,7 +132,7 @@ def problem_of(grid: Grid, sizes: Dims) -> AxisProblem:
     return AxisProblem(grid, sizes, first, state(grid.target, ()))
 
 
-def block_of(grid: Grid, sizes: Dims) -> Dims:
+def block_of(grid: AxisGrid, sizes: Dims) -> Dims:
     """Blocks of elements that no tile edge cuts in any state: moves of the blocks are moves of the array.
 
     Only a dim that all devices together cut evenly has such blocks; of another an element is a block.
@@ -141,13 +141,13 @@ def block_of(grid: Grid, sizes: Dims) -> Dims:
     return tuple(max(1, size // devices) if size % devices == 0 else 1 for size in sizes)
 
 
-def tile_of(grid: Grid, state: State) -> Dims:
+def tile_of(grid: AxisGrid, state: State) -> Dims:
     """Local sizes."""
     product_of = grid.product
     return tuple([size // product_of(axes) for size, axes in zip(state.padded, state.dims, strict=True)])
 
 
-def working_tile(grid: Grid, move: Move) -> Dims:
+def working_tile(grid: AxisGrid, move: Move) -> Dims:
     """Local sizes that the collective of a move sees, padding included."""
     if move.before.padded == move.after.padded:
         return tile_of(grid, move.before)

@@ -13,7 +13,7 @@ import numpy as np
 
 from hlosharding.cost import GroupPlacement, Machine, group_placement, permute_placement, placement_time
 from hlosharding.ir import Shape
-from hlosharding.reshard.axis_plans.common_grid import Axes, Grid
+from hlosharding.reshard.axis_plans.common_grid import Axes, AxisGrid
 from hlosharding.reshard.axis_plans.distances import distances_of
 from hlosharding.reshard.axis_plans.moves import AxisProblem, Candidate, Move, State
 from hlosharding.reshard.layout import Table
@@ -81,7 +81,7 @@ class MovePrices:
 
 
 @lru_cache(maxsize=4096)
-def _placement(grid: Grid, axes: Axes, machine: Machine) -> GroupPlacement:
+def _placement(grid: AxisGrid, axes: Axes, machine: Machine) -> GroupPlacement:
     return group_placement(grid.groups(axes), machine)
 
 
@@ -95,7 +95,7 @@ class _Permuted(NamedTuple):
 
 
 @lru_cache(maxsize=16384)
-def _permuted(grid: Grid, before: tuple[Axes, ...], after: tuple[Axes, ...], machine: Machine) -> _Permuted:
+def _permuted(grid: AxisGrid, before: tuple[Axes, ...], after: tuple[Axes, ...], machine: Machine) -> _Permuted:
     sources = permute_sources(grid, before, after)
     moved = np.flatnonzero(sources != np.arange(len(sources)))
     slowest = moved
@@ -115,7 +115,7 @@ def _nodes(machine: Machine, devices: int) -> Table:
 
 
 @lru_cache(maxsize=16384)
-def permute_sources(grid: Grid, before: tuple[Axes, ...], after: tuple[Axes, ...]) -> Table:
+def permute_sources(grid: AxisGrid, before: tuple[Axes, ...], after: tuple[Axes, ...]) -> Table:
     """[device]: whose tile it takes.  Devices that hold what they want keep it, the rest pair up within each tile."""
     have = grid.position(tuple(a for axes in (grid.manual_axes, *before) for a in axes))
     want = grid.position(tuple(a for axes in (grid.manual_axes, *after) for a in axes))

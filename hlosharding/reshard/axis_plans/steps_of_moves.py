@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hlosharding.ir import Shape
-from hlosharding.reshard.axis_plans.common_grid import Grid
+from hlosharding.reshard.axis_plans.common_grid import AxisGrid
 from hlosharding.reshard.axis_plans.moves import Move, State, tile_of, working_tile
 from hlosharding.reshard.axis_plans.prices import permute_sources
 from hlosharding.reshard.layout import Dims
@@ -26,7 +26,7 @@ from hlosharding.reshard.steps import (
 )
 
 
-def steps_of(grid: Grid, moves: Sequence[Move], block: Dims, reduce_kind: str) -> tuple[Step, ...]:
+def steps_of(grid: AxisGrid, moves: Sequence[Move], block: Dims, reduce_kind: str) -> tuple[Step, ...]:
     """The steps of a path, whose sizes count blocks of elements."""
     scaled = _fused(moves) if max(block, default=1) == 1 else [_scaled(move, block) for move in _fused(moves)]
     return tuple(step for move in scaled for step in _steps(grid, move, reduce_kind))
@@ -54,7 +54,7 @@ def _fused(moves: Sequence[Move]) -> list[Move]:
     return out
 
 
-def _steps(grid: Grid, move: Move, reduce_kind: str) -> Iterator[Step]:
+def _steps(grid: AxisGrid, move: Move, reduce_kind: str) -> Iterator[Step]:
     tile = working_tile(grid, move)
     if tile != tile_of(grid, move.before):
         yield Pad(tile)
@@ -65,7 +65,7 @@ def _steps(grid: Grid, move: Move, reduce_kind: str) -> Iterator[Step]:
         yield Slice(end)
 
 
-def _collective_step(grid: Grid, move: Move, reduce_kind: str) -> Step:
+def _collective_step(grid: AxisGrid, move: Move, reduce_kind: str) -> Step:
     if move.kind == "slice":
         return _slice(grid, move)
     if move.kind == "permute":
@@ -80,13 +80,13 @@ def _collective_step(grid: Grid, move: Move, reduce_kind: str) -> Step:
     return ReduceScatter(groups, move.dim, reduce_kind)
 
 
-def _pairs(grid: Grid, before: State, after: State) -> Pairs:
+def _pairs(grid: AxisGrid, before: State, after: State) -> Pairs:
     """(source, target) for every target, itself where nothing moves."""
     sources = permute_sources(grid, before.dims, after.dims)
     return tuple(zip(sources.tolist(), range(grid.num_devices), strict=True))
 
 
-def _slice(grid: Grid, move: Move) -> Step:
+def _slice(grid: AxisGrid, move: Move) -> Step:
     sizes = tile_of(grid, move.after)
     starts: list[Dims] = []
     for before, after, size in zip(move.before.dims, move.after.dims, sizes, strict=True):
@@ -95,7 +95,7 @@ def _slice(grid: Grid, move: Move) -> Step:
     return DynamicSlice(tuple(starts), sizes)
 
 
-def _exchange(grid: Grid, move: Move) -> Step:
+def _exchange(grid: AxisGrid, move: Move) -> Step:
     number = {axis: i for i, axis in enumerate(move.axes)}
     split: list[Dims] = []
     join: list[Dims] = []

@@ -29,14 +29,14 @@ _PRICES_SHARE = 0.5
 
 def descend(problem: SelectionProblem, seconds: float, start: Choices = NOTHING, seed: int = 0) -> Choices:
     """The best choices found in so many seconds, from those that there are, and the bound that prices gave."""
-    search = _Search(problem, time.monotonic() + seconds, np.random.default_rng(seed), start)
+    search = _Descent(problem, time.monotonic() + seconds, np.random.default_rng(seed), start)
     search.price(time.monotonic() + _PRICES_SHARE * seconds)
     while search.best is not None and search.free and time.monotonic() < search.end:
         search.solve_part()
     return Choices(search.best, search.cost, search.bound)
 
 
-class _Search:
+class _Descent:
     """The best choices so far."""
 
     def __init__(self, problem: SelectionProblem, end: float, random: np.random.Generator, start: Choices) -> None:

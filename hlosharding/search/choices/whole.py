@@ -50,7 +50,7 @@ def solve_whole(problem: SelectionProblem, seconds: float = math.inf, gap: float
     >>> solve_whole(SelectionProblem(costs, np.array([[0, 1]]), (pair,), none, np.zeros((0, 2), int), (), np.ones(1)))
     Choices(chosen=array([0, 0]), cost=3.0, bound=3.0)
     """
-    program, end = _Program(problem), time.monotonic() + seconds
+    program, end = _IntegerProgram(problem), time.monotonic() + seconds
     bound = -math.inf
     times = _peaks(problem.over_time(np.array([usage.min() for usage in problem.usages])), problem.tight, _FIRST)
     while True:
@@ -72,7 +72,7 @@ def _peaks(amounts: Numbers, where: npt.NDArray[np.bool_], most: int) -> Integer
     return np.array([part[amounts[part].argmax()] for part in parts], np.int64)
 
 
-class _Program:
+class _IntegerProgram:
     """Columns are choices, then pairs of choices; pairs with equal costs are one."""
 
     def __init__(self, problem: SelectionProblem) -> None:

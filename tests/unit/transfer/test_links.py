@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from hlosharding.cost import Link, Machine, machines
-from hlosharding.transfer.links import Links, least_busiest
-from hlosharding.transfer.pieces import Demand, Piece
+from hlosharding.transfer.links import DeviceLinks, least_busiest
+from hlosharding.transfer.pieces import Demand, TilePiece
 from hlosharding.transfer.routes import routes_of
 
 ROWS = 10_080
@@ -26,7 +26,7 @@ ROWS = 10_080
 
 def demand(holders: tuple[int, ...], wanters: tuple[int, ...], row_bytes: int = 1) -> Demand:
     """One piece of `ROWS` rows."""
-    return Demand(holders, wanters, [Piece(0, 1, ((0, ROWS),), ROWS * row_bytes)])
+    return Demand(holders, wanters, [TilePiece(0, 1, ((0, ROWS),), ROWS * row_bytes)])
 
 
 def machine(per_node: int, inside: float, between: float) -> Machine:
@@ -35,7 +35,7 @@ def machine(per_node: int, inside: float, between: float) -> Machine:
     return replace(machines.h100(12), devices_per_node=per_node, **links)
 
 
-def least_by_trees(demands: list[Demand], links: Links) -> float:
+def least_by_trees(demands: list[Demand], links: DeviceLinks) -> float:
     """The optimum, with a row for each set of wanters."""
     columns = [(n, u, v) for n, d in enumerate(demands) for u in (*d.holders, *d.wanters) for v in d.wanters if u != v]
     upper: list[tuple[dict[int, float], float]] = []
@@ -85,7 +85,7 @@ MACHINES = st.sampled_from([None, machine(4, 9.0, 1.0), machine(3, 2.0, 1.0), ma
 @settings(max_examples=60, derandomize=True)  # in rare cases they are further apart
 @given(demand_lists(), MACHINES)
 def test_bound_optimum_and_routes_meet(demands: list[Demand], of: Machine | None) -> None:
-    links = Links.of(of, 12)
+    links = DeviceLinks.of(of, 12)
     bound, optimum = least_busiest(demands, links), least_by_trees(demands, links)
     assert bound <= optimum * (1 + 1e-6)
     assert bound >= optimum * 0.98
@@ -97,18 +97,18 @@ def test_bound_optimum_and_routes_meet(demands: list[Demand], of: Machine | None
 def test_a_broadcast_is_passed_on(count: int) -> None:
     """The sender sends everything once, however many want it."""
     wanted = [demand((0,), tuple(range(1, 1 + count)))]
-    assert least_busiest(wanted, Links.of(None, 8)) == pytest.approx(ROWS)
+    assert least_busiest(wanted, DeviceLinks.of(None, 8)) == pytest.approx(ROWS)
 
 
 def test_holders_share_the_sending() -> None:
     """Three holders serve two that lack different pieces; each of these receives all of one."""
-    links = Links.of(None, 8)
+    links = DeviceLinks.of(None, 8)
     assert least_busiest([demand((0, 1, 2), (3,)), demand((0, 1, 2), (4,))], links) == pytest.approx(ROWS)
     assert least_busiest([demand((0, 1), (d,)) for d in (3, 4, 5, 6)], links) == pytest.approx(2 * ROWS)
 
 
 def test_what_a_node_lacks_enters_it_once() -> None:
     """Four devices of a node want the same: each takes a quarter from outside, and the rest from the others."""
-    links = Links.of(machine(4, 9.0, 1.0), 12)
+    links = DeviceLinks.of(machine(4, 9.0, 1.0), 12)
     assert least_busiest([demand((0,), (4, 5, 6, 7))], links) == pytest.approx(ROWS)  # the sender's way out of its node
     assert least_busiest([demand((0, 1, 2, 3), (4, 5, 6, 7))], links) == pytest.approx(ROWS / 4)

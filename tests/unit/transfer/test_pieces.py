@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hlosharding.sharding import HloSharding
-from hlosharding.transfer.pieces import Demand, Piece, demands_of
-from hlosharding.transfer.placed_arrays import Kind, Side
+from hlosharding.transfer.pieces import Demand, TilePiece, demands_of
+from hlosharding.transfer.placed_arrays import ArrayKind, PlacedSide
 
 SHARDINGS = st.sampled_from(
     ["{devices=[6,1]<=[6]}", "{devices=[2,3]<=[6]}", "{devices=[3,2]<=[2,3]T(1,0)}", "{replicated}"]
@@ -18,7 +18,7 @@ SHARDINGS = st.sampled_from(
 )
 
 
-def held(side: Side, dims: tuple[int, int]) -> dict[int, np.ndarray]:
+def held(side: PlacedSide, dims: tuple[int, int]) -> dict[int, np.ndarray]:
     """By device: which elements it holds."""
     found: dict[int, np.ndarray] = {}
     for place, device in enumerate(side.devices):
@@ -35,11 +35,11 @@ def held(side: Side, dims: tuple[int, int]) -> dict[int, np.ndarray]:
 def test_each_element_goes_from_who_has_it_to_who_lacks_it(
     dims: tuple[int, int], source: str, target: str, shift: int
 ) -> None:
-    before = Side(HloSharding.parse(source), tuple(range(6)))
-    after = Side(HloSharding.parse(target), tuple(range(shift, shift + 6)))
+    before = PlacedSide(HloSharding.parse(source), tuple(range(6)))
+    after = PlacedSide(HloSharding.parse(target), tuple(range(shift, shift + 6)))
     have, want = held(before, dims), held(after, dims)
     lacking = {d: want[d] & ~have.get(d, np.zeros(dims, bool)) for d in want}
-    for demand in demands_of([Kind(dims, np.dtype("u1"), before, after)], [1]):
+    for demand in demands_of([ArrayKind(dims, np.dtype("u1"), before, after)], [1]):
         assert demand.wanters
         for piece in demand.pieces:
             box = tuple(slice(*side) for side in piece.box)
@@ -53,7 +53,7 @@ def test_each_element_goes_from_who_has_it_to_who_lacks_it(
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 5)), min_size=1, max_size=3), st.data())
 def test_units_are_boxes_that_meet(pieces: list[tuple[int, int, int]], data: st.DataObject) -> None:
     """Cut anywhere, a demand's parts have all its elements once."""
-    made = [Piece(n, count, ((2, 2 + a), (0, b)), a * b) for n, (count, a, b) in enumerate(pieces)]
+    made = [TilePiece(n, count, ((2, 2 + a), (0, b)), a * b) for n, (count, a, b) in enumerate(pieces)]
     demand = Demand((0,), (1,), made)
     cuts = data.draw(st.lists(st.floats(0, demand.nbytes), max_size=5))
     edges = sorted({0, demand.nbytes, *map(demand.row_edge, cuts)})

@@ -7,17 +7,17 @@ import itertools
 import numpy as np
 import pytest
 
-from hlosharding.reshard.axis_plans.common_grid import Grid, common_grid
+from hlosharding.reshard.axis_plans.common_grid import AxisGrid, common_grid
 from hlosharding.sharding import HloSharding
 
 parse = HloSharding.parse
 
 
-def grid_of(source: str, target: str, devices: int, rank: int = 2) -> Grid | None:
+def grid_of(source: str, target: str, devices: int, rank: int = 2) -> AxisGrid | None:
     return common_grid(parse(source), parse(target), rank, devices)
 
 
-def assert_says(grid: Grid, sharding: HloSharding, dims: tuple[tuple[int, ...], ...]) -> None:
+def assert_says(grid: AxisGrid, sharding: HloSharding, dims: tuple[tuple[int, ...], ...]) -> None:
     """The axes of each dim number the tiles as the sharding does."""
     for dim, axes in enumerate(dims):
         position = grid.position(axes)
