@@ -14,7 +14,7 @@ from hlosharding.cost import op_work
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import PRODUCTS, Instruction, Module, executions
 from hlosharding.rules import Signature, signature_of
-from hlosharding.schedule import find_batch_flow
+from hlosharding.schedule import find_batch_flow, flowing_dim
 from hlosharding.search.planner import argument_of
 from hlosharding.search.updates import find_updated
 
@@ -86,7 +86,7 @@ def _reached_work(work: Mapping[Instruction, float], flow: Flow) -> float:
         factors = _flowing_factors(op, flow)
         if len(set(factors)) > 1:
             total -= flops
-        elif _dim(op, flow) is not None or len(factors) > 1:
+        elif flowing_dim(op, flow) is not None or len(factors) > 1:
             total += flops
     return total
 
@@ -96,15 +96,10 @@ def _flowing_factors(op: Instruction, flow: Flow) -> list[int]:
     signature = signature_of(op)
     if not isinstance(signature, Signature):
         return []
-    dims = [_dim(operand, flow) for operand in op.operands]
+    dims = [flowing_dim(operand, flow) for operand in op.operands]
     return [
         signature.operands[n][dim][0] for n, dim in enumerate(dims) if dim is not None and signature.operands[n][dim]
     ]
-
-
-def _dim(value: Instruction, flow: Flow) -> int | None:
-    """Along which something flows through an array; through what fusions and reducers compute nothing is followed."""
-    return flow.get(value, (None,))[0]
 
 
 def _meet(module: Module, flows: dict[Instruction, Flow], first: Instruction, other: Instruction) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hlosharding.cost import Machine, op_work
 from hlosharding.ir import PRODUCTS, Instruction, Module, executions
-from hlosharding.schedule import SPLIT_BACKWARD, find_batch_flow, order_and_chunks
+from hlosharding.schedule import SPLIT_BACKWARD, find_batch_flow, flowing_dim, order_and_chunks
 from hlosharding.search.plans import Plan
 
 
@@ -39,7 +39,7 @@ class LeastWork:
             for op in computation.instructions if is_certain else ():
                 seconds = runs.count * _seconds(op, machine)
                 every += seconds
-                if seconds and any(flow.get(operand, (None,))[0] is not None for operand in op.operands):
+                if seconds and any(flowing_dim(operand, flow) is not None for operand in op.operands):
                     own += seconds
         return cls(every, own)
 

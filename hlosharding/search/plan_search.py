@@ -252,13 +252,12 @@ class _PlanSearch:
 
     def run(self, searcher: Searcher, ask: AskPrices) -> SearchResult:
         """`ask`: who prices."""
-        found, bounds = dict[SizedPlan, Outcome | None](), dict[SizedPlan, float]()
+        found = dict[SizedPlan, Outcome | None]()
         with counting("pricing plans", self.progress) as progress:
 
             def price(plans: Sequence[SizedPlan]) -> dict[SizedPlan, Outcome | None]:
-                bounds.update({each: self._bound(each) for each in plans})
-                order = sort_by_family(sorted(plans, key=lambda each: (bounds[each], each)))
-                tasks = [Task(each, bounds[each], self.known.found.get(each)) for each in order]
+                order = sort_by_family(sorted(plans, key=lambda each: (self._bound(each), each)))
+                tasks = [Task(each, self._bound(each), self.known.found.get(each)) for each in order]
                 before, most = len(found), len(found) + len(tasks)
                 made = self._collect_outcomes(iter(ask(tasks)), tasks, lambda done: progress(before + done, most))
                 found.update(made)
@@ -271,7 +270,7 @@ class _PlanSearch:
             self.machine,
             tuple(sort_by_throughput(outcome for outcome in found.values() if isinstance(outcome, PricedPlan))),
             tuple((plan, outcome) for plan, outcome in found.items() if isinstance(outcome, str)),
-            tuple((plan, bounds[plan]) for plan, outcome in found.items() if outcome is None),
+            tuple((plan, self._bound(plan)) for plan, outcome in found.items() if outcome is None),
         )
 
     def _bound(self, sized: SizedPlan) -> float:

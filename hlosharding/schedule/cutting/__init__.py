@@ -1,6 +1,6 @@
 """Any traced program as a pipeline: microbatches along an axis of time, stages cut out of the graph."""
 
-from hlosharding.schedule.cutting.batch_flow import find_batch_flow
+from hlosharding.schedule.cutting.batch_flow import find_batch_flow, flowing_dim
 from hlosharding.schedule.cutting.kept_splits import StageAxes, flows_of, keep_split, sharding_as_read
 from hlosharding.schedule.cutting.microbatched import is_layout_call
 from hlosharding.schedule.cutting.pipelining import Cutter, StageLayout, argument_numbers, arguments_by_name, pipelined
@@ -12,6 +12,7 @@ __all__ = [
     "argument_numbers",
     "arguments_by_name",
     "find_batch_flow",
+    "flowing_dim",
     "flows_of",
     "is_layout_call",
     "keep_split",

@@ -39,6 +39,11 @@ def find_batch_flow(
     return flow.dims
 
 
+def flowing_dim(value: Instruction, flow: Mapping[Instruction, Dims]) -> int | None:
+    """Along which something flows through an array; through what fusions and reducers compute nothing is followed."""
+    return flow.get(value, (None,))[0]
+
+
 def _num_leaves(inst: Instruction) -> int:
     return len(inst.shape.leaves) if inst.shape.is_tuple else 1
 
