@@ -3,10 +3,14 @@
 The contest on intra-operator parallelism of ASPLOS and EuroSys 2025 has 25 of them, exported from XLA's auto-sharding;
 they are not part of this repository: github.com/google/iopddl, `benchmarks/`.  Each is solved within the contest's
 limit, reading included; beside it stands what the best of its 20 teams found (the organisers' table).
+
+`python -m benchmarks.iopddl --of "GPT" --devices 8 FILE.json`: a model of the zoo in that format, for who
+has another solver.
 """
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
 import sys
@@ -16,7 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from hlosharding.cost import machines
+from hlosharding.frontends import trace
+from hlosharding.partitioner import ObjectivePrices
+from hlosharding.schedule import without_layout_calls
 from hlosharding.search.choices import Choices, SelectionProblem, solve_choices
+from hlosharding.search.optimum import ProgramChoices, Weights
+from hlosharding.sharding import TileAssignment
 
 INFINITE = 1e18
 """As the files say that a choice is forbidden."""
@@ -58,8 +68,69 @@ def _costs(row: list[int]) -> Any:
     return np.where(found < INFINITE, found, np.inf)
 
 
-def main(paths: list[str]) -> int:
+def write_instance(problem: SelectionProblem, path: Path) -> None:
+    """A problem as JSON; costs in whole picoseconds, memory in whole bytes.
+
+    A node has one buffer in that format: of each further one comes a node that must choose as its owner does.
+    """
+    owners = problem.owners.tolist()
+    first = {owner: buffer for buffer, owner in reversed(list(enumerate(owners)))}
+    further = [buffer for buffer, owner in enumerate(owners) if first[owner] != buffer]
+    of_node = [*(first.get(node) for node in range(problem.num_nodes)), *further]
+    costs = [*problem.costs, *(np.zeros(len(problem.usages[buffer])) for buffer in further)]
+    alike = [np.where(np.eye(len(problem.usages[buffer]), dtype=bool), 0.0, np.inf) for buffer in further]
+    tied = [[owners[buffer], problem.num_nodes + n] for n, buffer in enumerate(further)]
+    record = {
+        "nodes": {
+            "intervals": [[0, 0] if b is None else problem.intervals[b].tolist() for b in of_node],
+            "costs": [_whole(1e12 * row) for row in costs],
+            "usages": [
+                [0] * len(row) if b is None else _whole(problem.usages[b])
+                for row, b in zip(costs, of_node, strict=True)
+            ],
+        },
+        "edges": {
+            "nodes": [*problem.pairs.tolist(), *tied],
+            "costs": [_whole(1e12 * table.ravel()) for table in (*problem.pair_costs, *alike)],
+        },
+        "usage_limit": int(problem.capacity.min()),
+    }
+    path.write_text(json.dumps({"problem": record}))
+
+
+def _whole(row: Any) -> list[int]:
+    return [int(INFINITE) if value == np.inf else round(value) for value in row.tolist()]
+
+
+def problem_of(name: str, devices: int) -> SelectionProblem:
+    """Of a model of the zoo without its annotations, over so many H100s: all reshards planned."""
+    from benchmarks.zoo import MODELS
+
+    model = next(model for model in MODELS if name in model.name)
+    program = model.build(model.mesh(alone=True), 1)
+    module = without_layout_calls(trace(program.function)(*program.arguments))
+    module.shardings = {}
+    machine = machines.h100(devices)
+    choices = ProgramChoices(module, TileAssignment.from_iota((devices,)), ObjectivePrices(machine))
+    choices.table.plan({number for edge in choices.edges for number in edge.reshards.ravel().tolist()})
+    return choices.problem(Weights(1.0, 1.0), machine.memory_bytes)
+
+
+def main(arguments: list[str]) -> int:
     """A line per file; 1 where nothing was found that fits."""
+    parser = argparse.ArgumentParser(description="instances of a contest on choices of placements")
+    parser.add_argument("--of", metavar="MODEL", help="write this model of the zoo in place of reading")
+    parser.add_argument("--devices", type=int, default=8)
+    parser.add_argument("files", nargs="+", metavar="FILE")
+    given = parser.parse_args(arguments)
+    if given.of:
+        write_instance(problem_of(given.of, given.devices), Path(given.files[0]))
+        return 0
+    return solve(given.files)
+
+
+def solve(paths: list[str]) -> int:
+    """Print a line for each; 1 where nothing was found that fits."""
     missed = 0
     print("instance  nodes   edges           cost          bound  of the best team's   wall s    CPU s  limit s")
     for path in map(Path, paths):

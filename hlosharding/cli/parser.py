@@ -262,8 +262,9 @@ def _device_options(command: Any) -> None:
 
 
 def _add_suggest(commands: Any) -> None:
-    command = _command(commands, "suggest", "find annotations that split a value or end a conflict, by trying them")
-    command.add_argument("name", metavar="NAME", help="a value, a parameter's path, or a source line (model.py:31)")
+    command = _command(commands, "suggest", "find annotations that split a value or end a conflict, or the best of all")
+    naming = "a value, a parameter's path, or a source line (model.py:31); without one the whole program is laid out"
+    command.add_argument("name", metavar="NAME", nargs="?", help=naming)
     _propagation_options(command)
     _partition_options(command)
     command.add_argument("--conflict", metavar="VALUE", help="end the conflict with this neighbour (default: with all)")

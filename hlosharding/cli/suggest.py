@@ -1,4 +1,5 @@
-"""`hlosharding suggest`: which annotations would split a value that is left whole, or end a conflict.
+"""`hlosharding suggest`: which annotations would split a value that is left whole, end a conflict, or make the whole
+program fastest.
 
 Floor: cli.
 """
@@ -18,7 +19,7 @@ def execute(arguments: Namespace) -> None:
     """Print the best suggestions.  Raises AnnotationError where none was found."""
     program = GivenProgram.of(arguments)
     module = program.module
-    name = find_values(module, arguments.name)[0].name
+    name = find_values(module, arguments.name)[0].name if arguments.name is not None else None
     count = program.num_devices
     found = suggest(
         module,
@@ -31,6 +32,8 @@ def execute(arguments: Namespace) -> None:
         machine=program.machine(count),
         options=program.options,
     )
+    if not found and name is None and arguments.emit != "json":
+        raise AnnotationError("no annotations were found with which it is faster", remedy="name a value that is whole")
     if not found and arguments.emit != "json":
         goal = f"ends its conflict with %{arguments.conflict.removeprefix('%')}" if arguments.conflict else "does it"
         raise AnnotationError(f"no set of annotations near %{name} {goal}", remedy="give it a sharding of its own")

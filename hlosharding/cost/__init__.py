@@ -4,12 +4,13 @@ from hlosharding.cost import machines
 from hlosharding.cost.calibration import Calibration, Measurement, calibrate, calibration_of
 from hlosharding.cost.collective_time import collective_time, op_time, placement_time
 from hlosharding.cost.host_offload import leaves_on_host
+from hlosharding.cost.kernels import Kernels
 from hlosharding.cost.machine import LARGEST_FIGURE, Chip, Link, Machine, Nccl, Overlap, Runtime
 from hlosharding.cost.machine_file import machine_text, read_machine
 from hlosharding.cost.machine_names import machine_for, parse_machine, preset_text
 from hlosharding.cost.measured_sets import nearest_set
 from hlosharding.cost.memory import peak_memory, temporary_memory
-from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, price_uncombined
+from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, count_operations, local_time, price_uncombined
 from hlosharding.cost.placement import GroupPlacement, group_placement, permute_placement
 from hlosharding.cost.presets import machine_named, machine_presets, preset_of_kind
 from hlosharding.cost.sharing import LinkUse, run_sharing_links
@@ -23,7 +24,7 @@ from hlosharding.cost.topology import Topology, machine_of, node_topology, targe
 from hlosharding.cost.trace import TraceLevel, TraceRow, TraceSlice, trace_text
 from hlosharding.cost.unfused_attention import UnfusedAttention, unfused_attention
 from hlosharding.cost.utilization import FlopsByType, WholeStep, hardware_flops, model_flops, utilization
-from hlosharding.cost.work import PART_READERS, op_work
+from hlosharding.cost.work import PART_READERS, OpWork, matrix_sizes, op_work
 
 __all__ = [
     "LARGEST_FIGURE",
@@ -35,12 +36,14 @@ __all__ = [
     "Event",
     "FlopsByType",
     "GroupPlacement",
+    "Kernels",
     "Lifetime",
     "Link",
     "LinkUse",
     "Machine",
     "Measurement",
     "Nccl",
+    "OpWork",
     "Overlap",
     "Priced",
     "Runtime",
@@ -60,16 +63,19 @@ __all__ = [
     "calibration_of",
     "collective_time",
     "cost",
+    "count_operations",
     "group_placement",
     "hardware_flops",
     "leaves_on_host",
     "lifetimes",
+    "local_time",
     "machine_for",
     "machine_named",
     "machine_of",
     "machine_presets",
     "machine_text",
     "machines",
+    "matrix_sizes",
     "model_flops",
     "nearest_set",
     "node_topology",

@@ -2,15 +2,22 @@
 
 from hlosharding.partitioner.choice import OpPlan
 from hlosharding.partitioner.decisions import Decisions
-from hlosharding.partitioner.factors import SplitAlternative, SplitAlternatives, alternatives_of
+from hlosharding.partitioner.factors import (
+    OpSplit,
+    SplitAlternative,
+    SplitAlternatives,
+    alternatives_of,
+    even_placements,
+    every_split,
+)
 from hlosharding.partitioner.global_choice import improved_table
-from hlosharding.partitioner.iteration_space import lift, project
+from hlosharding.partitioner.iteration_space import as_compared, lift, project
 from hlosharding.partitioner.options import OVERLAPS, PartitionOptions
 from hlosharding.partitioner.overrides import ShardingOverride, ShardingTable, has_manual_groups, sharding_tables
 from hlosharding.partitioner.partial_sums import linear_operands
 from hlosharding.partitioner.partition import LocalProgram, check_devices, partition_module
 from hlosharding.partitioner.plain_forms import in_plain_forms
-from hlosharding.partitioner.prices import Cost, ObjectivePrices, cost_of_plan
+from hlosharding.partitioner.prices import Cost, ObjectivePrices, Prices, cost_of_plan
 from hlosharding.partitioner.repeated_layers import Folded, LayersDiffer, folded
 
 __all__ = [
@@ -22,14 +29,19 @@ __all__ = [
     "LocalProgram",
     "ObjectivePrices",
     "OpPlan",
+    "OpSplit",
     "PartitionOptions",
+    "Prices",
     "ShardingOverride",
     "ShardingTable",
     "SplitAlternative",
     "SplitAlternatives",
     "alternatives_of",
+    "as_compared",
     "check_devices",
     "cost_of_plan",
+    "even_placements",
+    "every_split",
     "folded",
     "has_manual_groups",
     "improved_table",

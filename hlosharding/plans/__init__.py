@@ -8,6 +8,7 @@ from hlosharding.plans.plan_file import PlanFile
 from hlosharding.plans.plan_reader import PipelineSteps
 from hlosharding.plans.replicated import is_held, replicated_values
 from hlosharding.plans.side import is_per_device
+from hlosharding.plans.smallest import smallest
 
 __all__ = [
     "Difference",
@@ -23,4 +24,5 @@ __all__ = [
     "is_per_device",
     "judge_growth",
     "replicated_values",
+    "smallest",
 ]

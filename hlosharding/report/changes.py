@@ -157,6 +157,8 @@ def suggestions_view(suggestions: Sequence[Suggestion]) -> View:
             "bytes_received": one.bytes_received,
             "flops_before": one.flops_before,
             "flops": one.flops,
+            "time_before_s": one.time_before_s,
+            "time_s": one.time_s,
             "conflicts_before": one.conflicts_before,
             "conflicts_after": one.conflicts,
             "is_smallest": one.is_smallest,

@@ -2,6 +2,7 @@
 
 from hlosharding.reshard.batched_transfer import BatchedTransfer, plan_batched_transfer
 from hlosharding.reshard.layout import Layout, layout_of, received_elements
+from hlosharding.reshard.least import Least, least_of
 from hlosharding.reshard.objectives import (
     MARGIN,
     MORE_WORK,
@@ -9,6 +10,7 @@ from hlosharding.reshard.objectives import (
     Figures,
     best,
     check_objective,
+    least_seconds,
     least_seconds_of_each,
     most_bytes_per_second,
     weigh,
@@ -44,6 +46,7 @@ __all__ = [
     "Figures",
     "Keep",
     "Layout",
+    "Least",
     "Pad",
     "Permute",
     "Pieces",
@@ -58,6 +61,8 @@ __all__ = [
     "check_objective",
     "is_partial",
     "layout_of",
+    "least_of",
+    "least_seconds",
     "least_seconds_of_each",
     "most_bytes_per_second",
     "plan",

@@ -1,6 +1,7 @@
 """Finding better annotations by trying them: the whole pipeline in a loop."""
 
 from hlosharding.search.mutations import Improved, spec_text
+from hlosharding.search.optimum import Optimum, find_optimum
 from hlosharding.search.plan_files import apply_plan, schedule_of
 from hlosharding.search.plan_runs import OneProcess, PlanRunner
 from hlosharding.search.plan_search import SearchResult, search
@@ -21,6 +22,7 @@ __all__ = [
     "Grid",
     "Improved",
     "OneProcess",
+    "Optimum",
     "Plan",
     "PlanRunner",
     "Planner",
@@ -34,6 +36,7 @@ __all__ = [
     "Strategy",
     "Suggestion",
     "apply_plan",
+    "find_optimum",
     "fsdp",
     "megatron",
     "plan_space",

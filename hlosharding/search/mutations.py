@@ -6,7 +6,7 @@ Floor: search.  Greedy and deterministic; the plan's ways stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -108,12 +108,24 @@ class Improved(InNotebooks):
 
 
 def improve_plan(
-    planner: Planner, start: SizedPlan, machine: Machine, steps: int, progress: Progress | bool = True
+    planner_of: Callable[[int], Planner],
+    starts: Sequence[SizedPlan],
+    machine: Machine,
+    steps: int,
+    progress: Progress | bool = True,
 ) -> Improved:
-    """Change the strategy of a plan as long as that helps, or until `steps` strategies were priced."""
+    """Change the strategy of each plan as long as that helps, or until `steps` strategies were priced: the best end.
+
+    `planner_of`: for batches of a size.
+    """
     with counting("improving a plan", progress) as told:
-        climb = _Climb(planner, start, machine, steps, told)
-        is_done = climb.run()
+        found = [_climb_from(planner_of(start.batch_size), start, machine, steps, told) for start in starts]
+    return min(found, key=lambda end: (not end.priced.fits, end.priced.time_s))
+
+
+def _climb_from(planner: Planner, start: SizedPlan, machine: Machine, steps: int, told: Progress) -> Improved:
+    climb = _Climb(planner, start, machine, steps, told)
+    is_done = climb.run()
     paths = {number: parameter.path for number, parameter in climb.parameters.items()}
     specs = {paths[number]: spec for number, spec in climb.specs.items()}
     known = planner.with_strategy(NAME, climb.strategy_of(specs))

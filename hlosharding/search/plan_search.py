@@ -22,6 +22,7 @@ from hlosharding.search.batch_sizes import BatchSizes
 from hlosharding.search.comparison import explain_winner, shared_reason
 from hlosharding.search.least_seconds import LeastWork, least_seconds
 from hlosharding.search.mutations import Improved, improve_plan
+from hlosharding.search.optimum import OPTIMUM, OptimumOf
 from hlosharding.search.plan_files import plan_file
 from hlosharding.search.plan_prices import sort_by_family
 from hlosharding.search.plan_space import MICROBATCHES, choose_plans, find_said
@@ -110,7 +111,8 @@ class SearchResult(InNotebooks):
     def improved(self, steps: int = 200, *, progress: Progress | bool = True) -> Improved:
         """The first of the table by a strategy of its own: its strategy changed for one argument at a time, each change
         propagated and simulated, and kept where it saves time (or memory, as long as the plan does not fit), until none
-        does or `steps` were priced.  `progress`: as of `search`.
+        does or `steps` were priced.  If the optimum of all choices is not the first, that is a second start, and the
+        better end counts.  `progress`: as of `search`.
 
         Raises ScheduleError where no plan was priced.
 
@@ -127,8 +129,9 @@ class SearchResult(InNotebooks):
         """
         if not self.table:
             raise ScheduleError("no plan was priced", remedy="look at .refused for the reasons")
-        first = self.table[0].sized_plan
-        return improve_plan(self.sizes.planner(first.batch_size), first, self.machine, steps, progress)
+        optimal = [priced for priced in self.table[1:] if priced.plan.strategy == OPTIMUM and priced.fits][:1]
+        starts = [priced.sized_plan for priced in (self.table[0], *optimal)]
+        return improve_plan(self.sizes.planner, starts, self.machine, steps, progress)
 
     def explain(self) -> str:
         """Why the winner won: against the best of each pure kind, and the next best; and what donating would save.
@@ -191,10 +194,10 @@ def search(
     for.  `plans`: by default every D/T/P of the devices, pipelines with each number of `microbatches` and each of
     `schedules` (names as of `pipelined`; "": 1F1B of a training step).  `orders`: of the ways on the links, as "PTD"
     (`Plan.order`; `Plan.ORDERS`: all), where that matters.  `strategies`: which arguments are split along which dims:
-    names of `STRATEGIES`, or functions by a name of one's own.  `replicas`, `context`, `experts`: of the data ways, how
-    many hold copies of what is split over data, parts of sequences, or other experts; `sequence`: sequence parallelism,
-    or not (`Plan`).  `batch_sizes`: of a function, let the batch have each of these sizes; what takes least an example
-    is the best then.
+    names of `STRATEGIES`, "optimum" (how all values of a step in one stage had best lie), or functions by a name of
+    one's own.  `replicas`, `context`, `experts`: of the data ways, how many hold copies of what is split over data,
+    parts of sequences, or other experts; `sequence`: sequence parallelism, or not (`Plan`).  `batch_sizes`: of a
+    function, let the batch have each of these sizes; what takes least an example is the best then.
 
     `donate`: arguments that the update may overwrite, by path or, of a function, by number, as of `jax.jit`.  `prune`:
     leave out plans of which it is certain that they are not among the `keep` fastest (of one batch size), for their
@@ -228,7 +231,8 @@ def search(
     }  # fmt: skip
     whose = {"batch": batch, "plans": plans, "batch_sizes": batch_sizes or None}
     searcher = choose_searcher(searcher, [*find_said(asked), *(name for name, it in whose.items() if it is not None)])
-    sizes = BatchSizes(program, arguments, batch, donate, strategies if isinstance(strategies, Mapping) else None)
+    named = {OPTIMUM: OptimumOf(machine), **(strategies if isinstance(strategies, Mapping) else {})}
+    sizes = BatchSizes(program, arguments, batch, donate, named)
     space = choose_plans(machine, plans, **asked)
     for name in {plan.strategy for plan in space}:
         sizes.planner(sizes.given).find_strategy(name)

@@ -6,12 +6,13 @@ Floor: search.  A searcher has one method; users may bring their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
 from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
+from hlosharding.search.optimum import OPTIMUM
 from hlosharding.search.planner import Planner
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.price_file import Outcome
@@ -58,6 +59,7 @@ class Grid:
 @dataclass(frozen=True)
 class Climb:
     """From the plans that experts try first, by steps that experts try next, until none is faster or `most` are priced.
+    Of the fastest, where it has one stage, the arguments are then laid out as the optimum of all choices has them.
 
     The fastest plan whose steps were not taken yet goes on, so a slower one has its turn where the fastest is a summit.
     """
@@ -67,26 +69,49 @@ class Climb:
 
     def search(self, space: SearchSpace, price: PricePlans) -> None:
         """One plan's steps after the other."""
-        known: dict[SizedPlan, Outcome | None] = {}
-        done = set[SizedPlan]()
-        self._price(first_plans(space.machine), space, known, price)
-        if not any(isinstance(each, PricedPlan) for each in known.values()):  # as of a batch of few examples
-            self._price(sorted((each.plan for each in space.plans), key=lambda p: p.stages), space, known, price)
-        while True:
-            priced = sort_by_throughput(each for each in known.values() if isinstance(each, PricedPlan))
-            origin = next((each for each in priced if each.sized_plan not in done), None)
-            if len(priced) >= self.most or origin is None or _is_hopeless(origin, priced[0]):
-                return
-            done.add(origin.sized_plan)
-            self._price(next_plans(origin.plan, space.machine), space, known, price)
+        run = _Ascent(space, price)
+        run.price(first_plans(space.machine), self.most)
+        if run.best is None:  # as of a batch of few examples
+            run.price(sorted((each.plan for each in space.plans), key=lambda p: p.stages), self.most)
+        run.climb(self.most - 1)
+        if run.best is not None and run.best.plan.microbatches == 1:
+            run.price([replace(run.best.plan, strategy=OPTIMUM, replicas=1, sequence=False)], self.most)
+        run.climb(self.most)
 
-    def _price(
-        self, plans: Iterable[Plan], space: SearchSpace, known: dict[SizedPlan, Outcome | None], price: PricePlans
-    ) -> None:
+
+@dataclass
+class _Ascent:
+    space: SearchSpace
+    ask: PricePlans
+    known: dict[SizedPlan, Outcome | None] = field(default_factory=dict[SizedPlan, "Outcome | None"])
+    done: set[SizedPlan] = field(default_factory=set[SizedPlan])
+    """Plans whose steps were taken."""
+
+    @property
+    def priced(self) -> list[PricedPlan]:
+        """The fastest first."""
+        return sort_by_throughput(each for each in self.known.values() if isinstance(each, PricedPlan))
+
+    @property
+    def best(self) -> PricedPlan | None:
+        """The fastest so far."""
+        return next(iter(self.priced), None)
+
+    def climb(self, most: int) -> None:
+        """Until so many are priced in all, or no step is faster."""
+        while len(priced := self.priced) < most:
+            origin = next((each for each in priced if each.sized_plan not in self.done), None)
+            if origin is None or _is_hopeless(origin, priced[0]):
+                return
+            self.done.add(origin.sized_plan)
+            self.price(next_plans(origin.plan, self.space.machine), most)
+
+    def price(self, plans: Iterable[Plan], most: int) -> None:
+        """Those that are new, until so many are priced in all."""
+        space = self.space
         fitting = (p for p in plans if p.divides(space.batch_size) and (p.experts == 1 or space.has_experts))
-        new = dict.fromkeys(each for p in fitting if (each := SizedPlan(p, space.batch_size)) not in known)
-        left = self.most - sum(isinstance(each, PricedPlan) for each in known.values())
-        known.update(price(list(new)[:left]))
+        new = dict.fromkeys(each for p in fitting if (each := SizedPlan(p, space.batch_size)) not in self.known)
+        self.known.update(self.ask(list(new)[: max(0, most - len(self.priced))]))
 
 
 def choose_searcher(given: Searcher | None, said: Sequence[str]) -> Searcher:

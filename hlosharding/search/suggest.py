@@ -1,4 +1,5 @@
-"""`hs.suggest`: which annotations would split a value that is left whole, or end a conflict?  Found by trying.
+"""`hs.suggest`: which annotations would split a value that is left whole, or end a conflict?  Found by trying.  And
+which ones does a program want that has none?
 
 Floor: search.  Each set of annotations is put on the program and propagated; of the smallest sets that reach the goal,
 the program is partitioned and priced.
@@ -7,11 +8,12 @@ the program is partitioned and priced.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from hlosharding.compiler import Partitioned, partition
-from hlosharding.cost import Machine
+from hlosharding.compiler import Partitioned, partition, prices_of
+from hlosharding.cost import Machine, step_seconds
 from hlosharding.errors import AnnotationError, HloShardingError
+from hlosharding.frontends import annotate
 from hlosharding.ir import Instruction, Module
 from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner import PartitionOptions
@@ -21,6 +23,7 @@ from hlosharding.propagation import LostOffer, Propagation, propagate
 from hlosharding.reshard import MORE_WORK
 from hlosharding.search.candidates import find_candidates
 from hlosharding.search.trials import LARGEST_SET, Hit, smallest_sets
+from hlosharding.search.whole_program import find_annotations
 from hlosharding.sharding import HloSharding, MeshInfo, spell
 
 _MOST_PRICED = 12
@@ -29,18 +32,22 @@ _MOST_PRICED = 12
 
 @dataclass(frozen=True, slots=True)
 class Suggestion(InNotebooks):
-    """Annotations that reach the goal, and what the program then costs: bytes received and FLOPs, one device, one run.
+    """Annotations that reach the goal, and what the program then costs: bytes received, FLOPs, predicted seconds; one
+    device, one run.
 
     `str` is the line that `hlosharding suggest` prints; `suggest` has an example.
     """
 
     annotations: tuple[tuple[str, HloSharding], ...]
     sharding: HloSharding | None
-    """What the value gets."""
+    """What the value gets; None where no value was named."""
     bytes_received: float
     bytes_before: float
     flops: float
     flops_before: float
+    time_s: float
+    """Simulated."""
+    time_before_s: float
     conflicts: int
     """Places of the whole program where neighbours disagree, then."""
     conflicts_before: int
@@ -58,14 +65,16 @@ class Suggestion(InNotebooks):
 
     def __str__(self) -> str:
         said = ", ".join(self._said(name, sharding) for name, sharding in self.annotations)
+        becomes = f": the value becomes {spell(self.sharding, self.mesh)}" if self.sharding is not None else ""
+        took = f"time {self.time_before_s * 1e3:.3g} -> {self.time_s * 1e3:.3g} ms"
         moved = f"bytes {self.bytes_before:,.0f} -> {self.bytes_received:,.0f}"
         work = f"FLOPs {self.flops_before:,.0f} -> {self.flops:,.0f}"
         clashes = f"conflicts {self.conflicts_before} -> {self.conflicts}"
         if self.conflicts_before == self.conflicts:
             clashes = "the conflict moves elsewhere" if self.conflicts and self.ends_conflict else ""
-        figures = ", ".join(figure for figure in (moved, work, clashes) if figure)
+        figures = ", ".join(figure for figure in (moved, work, took, clashes) if figure)
         doubt = "" if self.is_smallest else " (a smaller set may do: not all were tried)"
-        return f"{said}: the value becomes {spell(self.sharding, self.mesh)}; {figures}{doubt}"
+        return f"{said}{becomes}; {figures}{doubt}"
 
     def _said(self, name: str, sharding: HloSharding) -> str:
         verb = "change" if name in self.replaces else "annotate"
@@ -74,7 +83,7 @@ class Suggestion(InNotebooks):
 
 def suggest(
     module: Module,
-    name: str,
+    name: str | None = None,
     *,
     conflict: str | None = None,
     most: int = 5,
@@ -84,16 +93,19 @@ def suggest(
     num_partitions: int | None = None,
     machine: Machine | None = None,
     options: PartitionOptions | None = None,
+    mesh: MeshInfo | None = None,
     progress: Progress | bool = True,
 ) -> list[Suggestion]:
-    """The smallest sets of annotations that split the value `name`, or, where it is split, end its conflicts.
+    """The smallest sets of annotations that split the value `name`, or, where it is split, end its conflicts; of no
+    value those with which the whole program takes least on `machine` (its own annotations bind; `find_optimum`).
 
     `conflict`: the neighbour whose offer lost (as `explain(name).conflicts` tells it); by default all of them.  A
     conflict has ended when the two agree and the program has fewer conflicts than before.  Values within a few ops are
     tried with the shardings their neighbours have and with one-dim splits: single annotations first, then pairs, then
     triples; where additional ones do not do it, changes of those given; and where these do not either, annotations that
     move the conflict elsewhere; no more than `at_once` together.  Sorted by bytes received; [] if none was found.
-    `to_outputs` and `to_parameters` are `propagate`'s, `progress` is `search`'s, the rest `partition`'s.
+    `to_outputs` and `to_parameters` are `propagate`'s, `progress` is `search`'s, the rest `partition`'s; `mesh`: over
+    which axes the whole program is split, by default nodes of devices.
 
     Raises ModuleError for an unknown name, AnnotationError where there is nothing to remove.
 
@@ -108,13 +120,25 @@ def suggest(
     >>> best = suggest(load(text), "c")[0]
     >>> len(best.annotations), best.sharding.num_tiles
     (1, 2)
+
+    A program that nobody annotated:
+
+    >>> import jax, jax.numpy as jnp, hlosharding as hs
+    >>> shape = lambda *dims: jax.ShapeDtypeStruct(dims, jnp.float32)
+    >>> arrays = shape(512, 65536), shape(65536, 512), shape(64, 512)
+    >>> mlp = hs.trace(lambda up, down, x: jnp.tanh(x @ up) @ down)(*arrays)
+    >>> [best] = suggest(mlp, machine=hs.machines.h100(4))
+    >>> {name: sharding.num_tiles for name, sharding in best.annotations}, best.time_s < 0.5 * best.time_before_s
+    ({'x.1': 1, 'up.1': 4, 'down.1': 4, 'dot_general.3': 4}, True)
     """
     run = _Pipeline(to_outputs, to_parameters, num_partitions, machine, options)
     before = run.propagate(module)
+    if name is None:
+        return _suggest_whole(module, before, run, mesh)
     target = module.by_name(before.explain(name).links[0].name)
     goal = _goal(before, target, conflict)
     wanted = list(find_candidates(module, [target, *goal.find_others(module)], before))
-    given = {inst.name for inst in module.instructions if module.sharding(inst) is not None}
+    given = _annotated_names(module)
     added = [one for one in wanted if one[0] not in given]
     with counting("trying annotations", progress) as told:
         hits, moved = smallest_sets(module, added, goal.grade, run.propagate, told, largest=at_once)
@@ -122,6 +146,23 @@ def suggest(
             hits, _ = smallest_sets(module, wanted, goal.grade, run.propagate, told, largest=at_once)
     question = _Question(module, target, before, run, given, ends_conflict=bool(goal.neighbours))
     return question.find_answers(hits or moved)[:most]
+
+
+def _suggest_whole(module: Module, before: Propagation, run: _Pipeline, mesh: MeshInfo | None) -> list[Suggestion]:
+    """The one set with which the program takes least; none where it takes no more as it is."""
+    machine = run.machine_for(module)
+    if machine.num_devices < 2:
+        raise AnnotationError("there is one device", remedy="say for how many: machine=hs.machines.h100(8)")
+    run = replace(run, machine=machine, num_partitions=machine.num_devices)
+    best = find_annotations(module, machine, mesh or module.mesh)
+    said = {name: s for name, s in best.items() if module.sharding(module.by_name(name)) != s}
+    hit = Hit(tuple(said.items()), run.propagate(annotate(module, said, mesh=mesh)), is_smallest=False)
+    question = _Question(module, None, before, run, _annotated_names(module), ends_conflict=False)
+    return [answer for answer in question.find_answers([hit]) if answer.time_s < answer.time_before_s]
+
+
+def _annotated_names(module: Module) -> set[str]:
+    return {inst.name for inst in module.instructions if module.sharding(inst) is not None}
 
 
 # ---- the goal
@@ -188,6 +229,11 @@ class _Pipeline:
     def propagate(self, module: Module) -> Propagation:
         return propagate(module, to_outputs=self.to_outputs, to_parameters=self.to_parameters)
 
+    def machine_for(self, module: Module) -> Machine:
+        """Who runs it, on as many devices as were said."""
+        count = self.machine.num_devices if self.machine is not None else module.num_partitions
+        return prices_of(self.machine, self.num_partitions or count, module)
+
     def partition(self, propagation: Propagation) -> Partitioned:
         return partition(propagation, num_partitions=self.num_partitions, machine=self.machine, options=self.options)
 
@@ -197,7 +243,8 @@ class _Question:
     """What was asked of which program, and how it was before."""
 
     module: Module
-    target: Instruction
+    target: Instruction | None
+    """None: no value was named."""
     before: Propagation
     run: _Pipeline
     given: set[str]
@@ -218,15 +265,17 @@ class _Question:
             return None  # what cannot be partitioned helps nobody
         return Suggestion(
             hit.annotations,
-            hit.propagation.shardings[self.target.name],
+            hit.propagation.shardings[self.target.name] if self.target is not None else None,
             after.comm_bytes_per_device,
             priced.comm_bytes_per_device,
             after.flops_per_device,
             priced.flops_per_device,
+            step_seconds(after.module, after.cost),
+            step_seconds(priced.module, priced.cost),
             len(hit.propagation.conflicts),
             len(self.before.conflicts),
             hit.is_smallest,
             self.ends_conflict,
             tuple(name for name, _ in hit.annotations if name in self.given),
-            self.module.mesh,
+            hit.propagation.module.mesh,
         )

@@ -3,6 +3,7 @@
 from hlosharding.partitioner.factors import ring_attention
 from hlosharding.partitioner.factors.alternatives import SplitAlternative, SplitAlternatives, alternatives_of
 from hlosharding.partitioner.factors.choice_problem import SplitQuestion
+from hlosharding.partitioner.factors.every_split import OpSplit, even_placements, every_split
 from hlosharding.partitioner.factors.factor_lowering import (
     FAST_ELEMENTWISE,
     choice_of,
@@ -16,6 +17,7 @@ from hlosharding.partitioner.factors.option_prices import Options, Slots, prices
 
 __all__ = [
     "FAST_ELEMENTWISE",
+    "OpSplit",
     "Options",
     "Places",
     "Slots",
@@ -24,6 +26,8 @@ __all__ = [
     "SplitQuestion",
     "alternatives_of",
     "choice_of",
+    "even_placements",
+    "every_split",
     "lower_aligned_elementwise",
     "lower_by_factors",
     "lower_by_signature",

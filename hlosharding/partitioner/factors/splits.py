@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from hlosharding.errors import ShardingError
 from hlosharding.partitioner.factors.device_axes import DeviceAxes, axes_of
 from hlosharding.sharding import REPLICATED, HloSharding, TileAssignment, tile_indices
 
@@ -93,6 +94,22 @@ def splits_by_axes(
         return None
     counts = _counts(axes.sizes)
     return _all_splits(axes, tuple(tuple(n for n in counts if may_be_split(f, n)) for f in range(num_factors)))
+
+
+def splits_of_mesh(mesh: TileAssignment, num_factors: int, may_be_split: Callable[[int, int], bool]) -> Splits:
+    """All splits by the axes of the mesh: each on one factor, the outermost first, or on none.
+
+    Raises ShardingError where there would be too many to look at.
+    """
+    axes = axes_of((mesh,))
+    counts = _counts(axes.sizes) if axes is not None else ()
+    found = None
+    if axes is not None:
+        allowed = tuple(tuple(n for n in counts if may_be_split(f, n)) for f in range(num_factors))
+        found = _all_splits(axes, allowed)
+    if found is None:
+        raise ShardingError(f"more than {_MOST} ways to put axes of {mesh.dims} on {num_factors} dims")
+    return found
 
 
 @lru_cache(maxsize=1 << 10)

@@ -29,23 +29,17 @@ class Reduced:
         return np.array([meaning[choice] for meaning, choice in pairs], np.int64)
 
 
-def reduce_problem(problem: SelectionProblem) -> Reduced:
+def leave_out_dominated(problem: SelectionProblem) -> Reduced:
     """The problem of those choices that must be made: an optimum of it is one of the whole.
 
     >>> costs, none = (np.array([1.0, 2.0]), np.array([5.0, 3.0])), np.zeros(0, int)
     >>> pair = np.array([[0.0, 2.0], [1.0, 2.0]])
     >>> whole = SelectionProblem(costs, np.array([[0, 1]]), (pair,), none, np.zeros((0, 2), int), (), none)
-    >>> reduced = reduce_problem(whole)
+    >>> reduced = leave_out_dominated(whole)
     >>> reduced.problem.costs, reduced.expand(np.array([0, 0]))
     ((array([1.]), array([5.])), array([0, 0]))
     """
-    merged = merge_followers(problem)
-    if not all(map(len, merged.problem.costs)):
-        return merged  # somewhere nothing is allowed
-    kept = undominated(merged.problem)
-    nodes = list(range(merged.problem.num_nodes))
-    meaning = [own[kept[leader]] for own, leader in zip(merged.meaning, merged.leaders.tolist(), strict=True)]
-    return Reduced(_merged(merged.problem, nodes, kept).problem, merged.leaders, tuple(meaning))
+    return _merged(problem, list(range(problem.num_nodes)), undominated(problem))
 
 
 def merge_followers(problem: SelectionProblem) -> Reduced:

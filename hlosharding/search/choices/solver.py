@@ -9,8 +9,9 @@ import math
 import time
 
 from hlosharding.search.choices.descent import descend
+from hlosharding.search.choices.elimination import eliminate_between
 from hlosharding.search.choices.problem import SelectionProblem
-from hlosharding.search.choices.reductions import reduce_problem
+from hlosharding.search.choices.reductions import leave_out_dominated, merge_followers
 from hlosharding.search.choices.whole import NOTHING, Choices, solve_whole
 
 MOST_WHOLE = 1000
@@ -33,9 +34,11 @@ def solve_choices(problem: SelectionProblem, seconds: float = 60.0) -> Choices:
     (array([1, 1]), 5.5, True)
     """
     end = time.monotonic() + seconds
-    reduced = reduce_problem(problem)
-    if not all(map(len, reduced.problem.costs)):
-        return Choices(None, math.inf, math.inf)
+    merged = merge_followers(problem)
+    if not all(map(len, merged.problem.costs)):
+        return Choices(None, math.inf, math.inf)  # somewhere nothing is allowed
+    between = eliminate_between(merged.problem)
+    reduced = leave_out_dominated(between.problem)
     found = NOTHING
     if sum(len(costs) > 1 for costs in reduced.problem.costs) <= MOST_WHOLE:
         found = solve_whole(reduced.problem, _WHOLE_SHARE * (end - time.monotonic()))
@@ -43,5 +46,5 @@ def solve_choices(problem: SelectionProblem, seconds: float = 60.0) -> Choices:
         found = descend(reduced.problem, end - time.monotonic(), found)
     if found.chosen is None:
         return found
-    chosen = reduced.expand(found.chosen)
+    chosen = merged.expand(between.expand(reduced.expand(found.chosen)))
     return Choices(chosen, problem.cost_of(chosen), found.bound)

@@ -145,3 +145,25 @@ def test_where_nothing_is_to_be_removed_that_is_said() -> None:
         hs.suggest(module, "a")
     with pytest.raises(hs.AnnotationError, match="no offer of out to it lost; its conflicts are with %right"):
         hs.suggest(module, "sum", conflict="out")
+
+
+def test_a_program_that_nobody_annotated_is_laid_out() -> None:
+    text = MLP.replace(", sharding={devices=[1,4]<=[4]}", "").replace("1024", "65536")
+    [best] = hs.suggest(hs.load(text), machine=hs.machines.h100(4))
+    assert best.time_s < 0.7 * best.time_before_s
+    assert best.sharding is None
+    placed = hs.partition(hs.annotate(hs.load(text), dict(best.annotations)), machine=hs.machines.h100(4))
+    assert hs.simulate(placed, hs.machines.h100(4)).time_s == pytest.approx(best.time_s)
+    assert "time" in str(best)
+
+
+def test_what_is_annotated_stays_and_is_not_said_again() -> None:
+    module = hs.load(MLP.replace("1024", "65536"))
+    for suggestion in hs.suggest(module, machine=hs.machines.h100(4)):
+        assert "x" not in dict(suggestion.annotations)
+
+
+def test_one_device_has_nothing_to_be_laid_out_on() -> None:
+    text = "HloModule m\nENTRY e {\n  x = f32[8] parameter(0)\n  ROOT y = f32[8] negate(x)\n}"
+    with pytest.raises(hs.AnnotationError, match="there is one device; say for how many"):
+        hs.suggest(hs.load(text), machine=hs.machines.h100(1))

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.iopddl import read_instance
+from benchmarks.iopddl import problem_of, read_instance, write_instance
 from hlosharding.search.choices import SelectionProblem, solve_choices
 from hlosharding.search.choices.descent import descend, least_memory
 from hlosharding.search.choices.messages import Messages
-from hlosharding.search.choices.reductions import reduce_problem
+from hlosharding.search.choices.reductions import merge_followers
 
 SMALL = st.integers(0, 9).map(float)
 
@@ -67,7 +67,7 @@ def test_the_optimum_is_found(problem: SelectionProblem) -> None:
 
 @given(problems())
 def test_what_is_left_out_is_not_needed(problem: SelectionProblem) -> None:
-    reduced = reduce_problem(problem)
+    reduced = merge_followers(problem)
     if all(map(len, reduced.problem.costs)):
         assert best_of_all(reduced.problem) == pytest.approx(best_of_all(problem))
         chosen = np.array([len(costs) - 1 for costs in reduced.problem.costs])
@@ -141,3 +141,14 @@ def test_an_instance_of_the_contest_is_read(tmp_path: Path) -> None:
     assert problem.num_nodes == 5
     # What is never live takes no memory; the second choice of the third node does not fit beside the first two.
     assert solve_choices(problem).cost == best_of_all(problem) == 15 + 55 + 30 + 10 + 75 + 25 + 50 + 95
+
+
+def test_a_program_is_written_as_an_instance(tmp_path: Path) -> None:
+    problem = problem_of("MoE, dense", 2)
+    write_instance(problem, tmp_path / "instance.json")
+    again = read_instance(tmp_path / "instance.json")
+    assert len(again.owners) == len(problem.owners)
+    first, second = solve_choices(problem, 30), solve_choices(again, 30)
+    assert second.cost / 1e12 == pytest.approx(first.cost, rel=1e-4)
+    assert second.chosen is not None
+    assert problem.cost_of(second.chosen[: problem.num_nodes]) == pytest.approx(first.cost, rel=1e-4)

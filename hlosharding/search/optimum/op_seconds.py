@@ -1,0 +1,86 @@
+"""What ops take on one device's part of them: kernels of the whole program, priced for the part.
+
+Floor: search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from functools import cached_property
+
+from hlosharding.cost import Kernels, Machine, OpWork, count_operations, local_time, matrix_sizes, op_work
+from hlosharding.ir import Instruction, Module, Shape
+from hlosharding.partitioner import OpSplit
+from hlosharding.sharding import HloSharding
+
+
+class OpSeconds:
+    """Prices kernels of a module for parts of them.
+
+    >>> import hlosharding as hs
+    >>> module = hs.load('''HloModule m
+    ... ENTRY e { x = f32[4096,4096] parameter(0)  ROOT y = f32[4096,4096] tanh(x) }''')
+    >>> seconds, split = OpSeconds(module, hs.machines.h100(2)), HloSharding.parse("{devices=[2,1]<=[2]}")
+    >>> seconds.of_part(module.entry.root, split) < 0.6 * seconds.of_part(module.entry.root, HloSharding.replicate())
+    True
+    """
+
+    def __init__(self, module: Module, machine: Machine) -> None:
+        self.machine, self.kernels = machine, Kernels(module, joins=machine.platform != "cpu")
+
+    @cached_property
+    def hidden(self) -> Container[Instruction]:
+        """Values that no kernel writes to memory."""
+        return _Hidden(self.kernels)
+
+    def of_part(self, op: Instruction, place: HloSharding) -> float:
+        """Of the kernel that ends in an op on elements, its result lying so."""
+        return self._seconds(op, op_work(op), 1 / place.num_tiles, 1 / place.num_tiles)
+
+    def of_split(self, op: Instruction, split: OpSplit) -> float:
+        """Of the kernel that ends in an op which is split so."""
+        results = op.shape.leaves if op.shape.is_tuple else (op.shape,)
+        shapes = [*(operand.shape for operand in op.operands), *results]
+        whole = sum(shape.byte_size for shape in shapes)
+        places = (*split.operands, *split.results)
+        part = sum(_tile(shape, place).byte_size for shape, place in zip(shapes, places, strict=True))
+        work = op_work(op)
+        return self._seconds(op, work._replace(matrix=_matrix(op, work, split)), split.work, part / (whole or 1))
+
+    def _seconds(self, op: Instruction, work: OpWork, share: float, of_bytes: float) -> float:
+        """`share`: of the operations; `of_bytes`: of what is read and written."""
+        kernel = self.kernels.kernel_ending_in(op, work.bytes) if work.bytes else None
+        if kernel is None:
+            return 0.0
+        inside = share * sum(count_operations(op_work(other)) for other in kernel.others)
+        part = work._replace(flops=work.flops * share, transcendentals=work.transcendentals * share)
+        launches = (kernel.starts - 1) * self.machine.launch
+        return launches + local_time(part, kernel.nbytes * of_bytes, self.machine, inside)
+
+
+class _Hidden:
+    """By computation, found when they are asked for."""
+
+    def __init__(self, kernels: Kernels) -> None:
+        self.kernels = kernels
+
+    def __contains__(self, op: object) -> bool:
+        return isinstance(op, Instruction) and op in self.kernels[op.computation]
+
+
+def _matrix(op: Instruction, work: OpWork, split: OpSplit) -> tuple[int, int, int, int] | None:
+    """Sizes of one device's product."""
+    if op.opcode == "dot":
+        dims = op.dot_dims
+        said = dims.lhs_contracting, dims.rhs_contracting, dims.lhs_batch, dims.rhs_batch
+        lhs, rhs = (_tile(o.shape, place).dims for o, place in zip(op.operands, split.operands, strict=True))
+        batch, rows, depth, columns = matrix_sizes(lhs, rhs, said)
+        return batch, rows, columns, depth
+    if work.matrix is None:
+        return None
+    batch, rows, columns, depth = work.matrix
+    return batch, max(1, round(rows * split.work)), columns, depth
+
+
+def _tile(shape: Shape, place: HloSharding) -> Shape:
+    return shape.with_dims(place.tile_shape(shape.dims)) if shape.is_array and shape.rank else shape

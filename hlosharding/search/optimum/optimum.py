@@ -1,0 +1,205 @@
+"""How all values of a step had best lie on a mesh of devices: an optimum, and how far from it anything may be.
+
+Floor: search.  Reshards are bounded first; those that an answer needs are planned, and the question is asked
+again until its answer needs no other: then nothing that was left unplanned can be better.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from hlosharding.compiler import Partitioned, partition
+from hlosharding.cost import Machine, Simulation, simulate
+from hlosharding.errors import ScheduleError
+from hlosharding.frontends import annotate
+from hlosharding.ir import ELEMENTWISE, Instruction, Module
+from hlosharding.partitioner import ObjectivePrices
+from hlosharding.search.batch_arguments import find_batch
+from hlosharding.search.choices import solve_choices
+from hlosharding.search.optimum.program_choices import ProgramChoices, Spent, Weights
+from hlosharding.search.optimum.reshard_table import Integers
+from hlosharding.search.strategies import mesh_of
+from hlosharding.search.updates import find_updated
+from hlosharding.sharding import HloSharding, MeshInfo, TileAssignment
+
+_SERIAL = Weights(1.0, 1.0)
+"""Devices wait for all communication."""
+_HIDDEN = (1e-3, 0.3, 0.6)
+"""What seconds of hidden communication count, those that hide it the rest: a step takes no less than any mean of the
+two.  So little at first that it only decides between equals; more where it takes longer than what it hides behind."""
+
+
+@dataclass(frozen=True, eq=False)
+class Optimum:
+    """Shardings of a step's values, what a step then takes, and what none takes less than.
+
+    >>> import jax, jax.numpy as jnp, hlosharding as hs
+    >>> def step(weights, rows):
+    ...     loss = lambda w: jnp.sum(jnp.tanh(jnp.tanh(rows @ w["up"]) @ w["down"]))
+    ...     return jax.tree.map(lambda w, g: w - g, weights, jax.grad(loss)(weights))
+    >>> shape = lambda *dims: jax.ShapeDtypeStruct(dims, jnp.float32)
+    >>> module = hs.trace(step)({"up": shape(1024, 65536), "down": shape(65536, 1024)}, shape(512, 1024))
+    >>> best = find_optimum(module, hs.machines.h100(8), {"x": 8})
+    >>> {parameter.path: str(best.shardings[parameter]) for parameter in module.entry.parameters}["weights['up']"]
+    '{devices=[1,8]<=[8]}'
+    >>> best.gap < 0.02
+    True
+    """
+
+    module: Module
+    machine: Machine
+    mesh: MeshInfo
+    shardings: Mapping[Instruction, HloSharding]
+    """Of every array but single elements and what each device makes for itself."""
+    said: Mapping[str, HloSharding]
+    """Those that annotations need to say, by name: of arguments, and of what ops make where that helps."""
+    spent: Spent
+    """Seconds that were predicted of it."""
+    bound_s: float
+    """No choice takes less, as `spent` counts, all communication hidden that may be."""
+
+    @cached_property
+    def annotated(self) -> Module:
+        """The program that says so."""
+        return annotate(self.module, self.said, mesh=self.mesh)
+
+    @cached_property
+    def partitioned(self) -> Partitioned:
+        """The program that runs."""
+        return partition(self.annotated, num_partitions=self.mesh.num_devices, machine=self.machine)
+
+    @cached_property
+    def simulation(self) -> Simulation:
+        """Of the program that runs."""
+        return simulate(self.partitioned.module, self.machine)
+
+    @property
+    def time_s(self) -> float:
+        """Simulated."""
+        return self.simulation.time_s
+
+    @property
+    def fits(self) -> bool:
+        """Has each device memory enough?"""
+        return self.simulation.peak_memory_bytes <= self.machine.memory_bytes
+
+    @property
+    def gap(self) -> float:
+        """The part of its predicted seconds that another choice may save, at most."""
+        return max(0.0, 1 - self.bound_s / self.spent.least)
+
+
+def find_optimum(
+    module: Module,
+    machine: Machine,
+    mesh: Any,
+    *,
+    batch: Collection[int] | None = None,
+    donated: Collection[int] | None = None,
+    seconds: float = 300.0,
+) -> Optimum:
+    """The best choices for all values together, on all axes of a mesh, that fit; each checked by partitioning it.
+
+    `mesh`: a `jax.sharding.Mesh`, or sizes by name.  `batch`: numbers of the arguments that are new to each step, by
+    default what is found; `donated`: of those that the update may overwrite, by default all that are updated;
+    `seconds`: for the solver, after which the best that was found is taken.  Annotations of the program bind.
+
+    What arrays that lie so take together is bounded first, and then more tightly where the program that comes of it
+    takes more; where it still does, the smallest is given back (`Optimum.fits`).
+
+    Raises ScheduleError where nothing can fit.
+    """
+    mesh = mesh_of(mesh) if isinstance(mesh, Mapping) else MeshInfo.from_jax(mesh)
+    batch = _batch_of(module) if batch is None else batch
+    donated = [p.parameter_number for p in find_updated(module).values()] if donated is None else donated
+    choices = ProgramChoices(module, TileAssignment.from_iota(mesh.sizes), ObjectivePrices(machine), batch, donated)
+    run = _Run(choices, machine, mesh, time.monotonic() + seconds)
+    found = [one for weights in run.all_weights() for one in run.fitting(weights)]
+    if not found:
+        raise ScheduleError(
+            f"no shardings of its values let the step fit {machine.name}",
+            where=f"{machine.memory_bytes / 1e9:,.1f} GB a device",
+            remedy="take more devices, a smaller batch, or recomputation (jax.checkpoint)",
+        )
+    best = min(found, key=lambda one: (0.0, one.time_s) if one.fits else (one.simulation.peak_memory_bytes, 0.0))
+    return replace(best, bound_s=max(one.bound_s for one in found))
+
+
+def _batch_of(module: Module) -> Collection[int]:
+    """Of a program of no batch none: all of its arguments may lie ready."""
+    try:
+        return find_batch(module)
+    except ScheduleError:
+        return ()
+
+
+_TRIES = 3
+"""At a memory that is scaled by what the program then takes: temporary arrays, and what is gathered, come on top."""
+_LESS = 0.95
+"""So much of what would fit is asked for then: other choices leave other things beside."""
+
+
+@dataclass
+class _Run:
+    choices: ProgramChoices
+    machine: Machine
+    mesh: MeshInfo
+    end: float
+    """Until when the solver may go on."""
+    is_hidden: bool = False
+    """Did what may be hidden take no longer than what hides it?"""
+
+    def all_weights(self) -> Iterator[Weights]:
+        """Those for which it is asked what is best."""
+        for hidden in _HIDDEN:
+            if not self.is_hidden:
+                yield Weights(1 - hidden, hidden)
+        yield _SERIAL
+
+    def fitting(self, weights: Weights) -> Iterator[Optimum]:
+        """What is best by these weights, in as much memory as lets the program fit."""
+        memory, bound, choices = self.machine.memory_bytes, -1.0, self.choices
+        for _ in range(_TRIES):
+            answer = self._solve(weights, memory)
+            if answer is None:
+                return
+            if bound < 0:  # the memory that the machine has; what all wait for, it may overlap
+                bound = answer.bound if weights is not _SERIAL else 0.0
+            spent = choices.spent(answer.chosen)
+            self.is_hidden = spent.hidden <= spent.compute
+            shardings = choices.shardings(answer.chosen)
+            said = _of_arguments(shardings), _of_ops(shardings)
+            found = [Optimum(choices.module, self.machine, self.mesh, shardings, one, spent, bound) for one in said]
+            yield from found
+            if any(one.fits for one in found):
+                return
+            memory *= _LESS * self.machine.memory_bytes / min(one.simulation.peak_memory_bytes for one in found)
+
+    def _solve(self, weights: Weights, memory: float) -> _Answer | None:
+        """The choices of the least cost, all reshards that they need planned; None where nothing fits."""
+        while True:
+            left = max(1.0, self.end - time.monotonic())
+            found = solve_choices(self.choices.problem(weights, memory), left)
+            if found.chosen is None:
+                return None
+            if not self.choices.plan_reshards(found.chosen):
+                return _Answer(found.chosen, found.bound - self.choices.most_held)
+
+
+def _of_arguments(shardings: Mapping[Instruction, HloSharding]) -> dict[str, HloSharding]:
+    """Of the rest propagation says how it lies."""
+    return {inst.name: s for inst, s in shardings.items() if inst.opcode == "parameter" and inst.computation.is_entry}
+
+
+def _of_ops(shardings: Mapping[Instruction, HloSharding]) -> dict[str, HloSharding]:
+    """Of arguments, and of all that is not made element by element."""
+    return {inst.name: s for inst, s in shardings.items() if inst.opcode not in ELEMENTWISE}
+
+
+class _Answer(NamedTuple):
+    chosen: Integers
+    bound: float

@@ -1,0 +1,334 @@
+"""The choices that a program leaves open, as arrays: how each class of values lies, and how each op is split.
+
+Floor: search.
+
+    x --(reshard)--> copy of x --(reshard)--> dot split [1,1,4] --(all-reduce)--> h
+
+A *class of values* has a placement, and so has the copy of a value that its readers share, where there are several.  An
+*op* has a split of its iteration space, which says how it wants each operand, and how its results come out.  An edge
+costs what the partitioner's plan of the reshard between its two ends takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from hlosharding.cost import PART_READERS
+from hlosharding.ir import ELEMENTWISE, GENERATORS, PACKS, Computation, Instruction, Module, Runs, Shape, executions
+from hlosharding.partitioner import OpSplit, Prices, as_compared, even_placements, every_split
+from hlosharding.rules import Signature, signature_of
+from hlosharding.search.choices import SelectionProblem
+from hlosharding.search.optimum.buffers import Buffer, find_buffers
+from hlosharding.search.optimum.op_seconds import OpSeconds
+from hlosharding.search.optimum.overlapped import Overlapped
+from hlosharding.search.optimum.reshard_table import Integers, Numbers, ReshardTable, Source
+from hlosharding.search.optimum.value_classes import ValueClasses
+from hlosharding.search.updates import find_updated
+from hlosharding.sharding import REPLICATED, HloSharding, TileAssignment
+
+_PASSED_ON = GENERATORS | PACKS | {"call", "conditional", "copy", "opt-barrier", "parameter", "while"}
+"""What makes no array that lies otherwise than those it is made of, or made of nothing."""
+_HELD = 1e-3
+"""Of the time in which a device reads what it holds of an argument, its price: of equal choices that of the least."""
+_RISEN = 1 + 1e-6
+"""Times its bound: what a rounding leaves is no rise."""
+_SMALL = 1 / 4096
+"""Of the memory; buffers that are smaller, whole, are not counted."""
+
+
+@dataclass(eq=False)
+class Node:
+    """Something to choose."""
+
+    compute: Numbers
+    """[choice]: seconds."""
+    placements: tuple[HloSharding, ...] = ()
+    """Of values."""
+    splits: tuple[OpSplit, ...] = ()
+    """Of an op."""
+
+
+class Weights(NamedTuple):
+    """What seconds count beside those of communication for which devices wait."""
+
+    compute: float
+    hidden: float
+    """Of communication that may run behind the computation."""
+
+
+class Spent(NamedTuple):
+    """Seconds of a step."""
+
+    compute: float
+    exposed: float
+    """Of communication for which devices wait."""
+    hidden: float
+    """Of communication that may run behind the computation."""
+
+    @property
+    def least(self) -> float:
+        """Were all hidden that may be."""
+        return self.exposed + max(self.compute, self.hidden)
+
+
+class Edge(NamedTuple):
+    """What moves between two nodes."""
+
+    first: int
+    second: int
+    reshards: Integers
+    """[choice of the first, of the second]: numbers in the table of reshards."""
+    trips: int
+    is_hidden: bool
+    """May it run behind the computation?"""
+
+
+@dataclass(eq=False)
+class ProgramChoices:
+    """All nodes and edges of a step on a mesh of devices; `batch`: numbers of the arguments that are new to each step.
+
+    >>> import hlosharding as hs
+    >>> from hlosharding.partitioner import ObjectivePrices
+    >>> module = hs.load('''HloModule m
+    ... ENTRY e {
+    ...   x = f32[8,4] parameter(0)
+    ...   w = f32[4,6] parameter(1)
+    ...   y = f32[8,6] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+    ...   ROOT z = f32[8,6] tanh(y)
+    ... }''')
+    >>> prices = ObjectivePrices(hs.machines.h100(2))
+    >>> choices = ProgramChoices(module, TileAssignment.from_iota((2,)), prices, {0})
+    >>> [len(node.compute) for node in choices.nodes], [(edge.first, edge.second) for edge in choices.edges]
+    ([4, 3, 3, 3], [(1, 0), (2, 0), (0, 3)])
+    """
+
+    module: Module
+    mesh: TileAssignment
+    prices: Prices
+    batch: Collection[int] = ()
+    donated: Collection[int] = ()
+    """Numbers of the arguments that the update may overwrite."""
+    nodes: list[Node] = field(default_factory=list[Node])
+    edges: list[Edge] = field(default_factory=list[Edge])
+    of_class: dict[int, int] = field(default_factory=dict[int, int])
+    """By number of a class, its node."""
+    of_copy: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
+    """By value, the node of the copy that its readers share."""
+
+    def __post_init__(self) -> None:
+        self.classes = ValueClasses(self.module)
+        self.table, self.seconds = ReshardTable(self.prices), OpSeconds(self.module, self.prices.machine)
+        self.updated = find_updated(self.module)
+        for inst in self.classes.order:
+            if inst.opcode in ELEMENTWISE and inst.opcode != "copy":
+                self._add_elementwise(inst)
+            elif inst.opcode not in _PASSED_ON:
+                self._add_op(inst)
+        for result, parameter in self.updated.items():
+            self._connect_values(result, self.node_of(parameter, 0))
+
+    def problem(self, weights: Weights, memory: float) -> SelectionProblem:
+        """What is to be solved, where devices have so many bytes."""
+        seconds, hidden = self.table.seconds, {True: weights.hidden, False: 1.0}
+        tables = [hidden[edge.is_hidden] * edge.trips * seconds[edge.reshards] for edge in self.edges]
+        costs = [weights.compute * node.compute + held for node, held in zip(self.nodes, self._holding, strict=True)]
+        buffers = [b for b in self._buffers if b.shape.byte_size > _SMALL * memory]
+        owners = [self.of_class[self.classes.find(buffer.number)] for buffer in buffers]
+        return SelectionProblem(
+            tuple(costs),
+            np.array([(edge.first, edge.second) for edge in self.edges], np.int64).reshape(-1, 2),
+            tuple(tables),
+            np.array(owners, np.int64),
+            np.array([(b.first, b.last + 1) for b in buffers], np.int64).reshape(-1, 2),
+            tuple(_bytes_of(b.shape, self.nodes[owner].placements) for b, owner in zip(buffers, owners, strict=True)),
+            np.full(len(self.classes.order), memory),
+        )
+
+    def plan_reshards(self, chosen: Integers) -> int:
+        """Plan the reshards that choices need; where one takes longer than its bound said, those that might take its
+        place, too.  How many were planned."""
+        before = self.table.seconds
+        at = [(edge.reshards, chosen[edge.first], chosen[edge.second]) for edge in self.edges]
+        count = self.table.plan({int(numbers[i, j]) for numbers, i, j in at})
+        risen = self.table.seconds > before * _RISEN
+        beside = {
+            n for numbers, i, j in at if risen[numbers[i, j]] for n in (*numbers[i].tolist(), *numbers[:, j].tolist())
+        }
+        return count + self.table.plan(beside)
+
+    def spent(self, chosen: Integers) -> Spent:
+        """Seconds of a step by these choices."""
+        compute = sum(float(node.compute[choice]) for node, choice in zip(self.nodes, chosen.tolist(), strict=True))
+        moved, seconds = {False: 0.0, True: 0.0}, self.table.seconds
+        for edge in self.edges:
+            number = edge.reshards[chosen[edge.first], chosen[edge.second]]
+            moved[edge.is_hidden] += edge.trips * float(seconds[number])
+        return Spent(compute, moved[False], moved[True])
+
+    def shardings(self, chosen: Integers) -> dict[Instruction, HloSharding]:
+        """Of every array by these choices, but for single elements and what each device makes for itself."""
+        found: dict[Instruction, HloSharding] = {}
+        for inst in self.classes.order:
+            node = self.of_class.get(self.classes.of(inst)[0]) if inst.shape.is_array else None
+            if node is not None and inst.shape.size > 1:
+                found[inst] = self.nodes[node].placements[chosen[node]]
+        return found
+
+    # ---- nodes
+
+    def node_of(self, inst: Instruction, leaf: int) -> int:
+        """The node of the class of an array."""
+        found = self.classes.of(inst)[leaf]
+        if found not in self.of_class:
+            placements = self._placements(inst, leaf)
+            self.of_class[found] = self._new(Node(np.zeros(len(placements)), placements))
+        return self.of_class[found]
+
+    def _placements(self, inst: Instruction, leaf: int) -> tuple[HloSharding, ...]:
+        """How an array may lie: as the user says, where he does."""
+        said = self._said.get(self.classes.of(inst)[leaf])
+        return even_placements(_leaves(inst)[leaf].dims, self.mesh) if said is None else (said,)
+
+    @cached_property
+    def _said(self) -> dict[int, HloSharding]:
+        """By number of a class, how the user wants it."""
+        given = ((inst, self.module.sharding(inst)) for inst in self.classes.order if inst.shape.is_array)
+        return {self.classes.of(inst)[0]: as_compared(sharding) for inst, sharding in given if sharding is not None}
+
+    def _new(self, node: Node) -> int:
+        self.nodes.append(node)
+        return len(self.nodes) - 1
+
+    def _add_elementwise(self, inst: Instruction) -> None:
+        if inst.shape.size == 1:
+            return
+        node = self.nodes[self.node_of(inst, 0)]
+        seconds = np.array([self.seconds.of_part(inst, place) for place in node.placements])
+        node.compute = node.compute + self._trips(inst) * seconds
+        for operand in dict.fromkeys(inst.operands):
+            if self._is_moved(operand):
+                self._connect_values(operand, self.node_of(inst, 0))
+
+    def _add_op(self, inst: Instruction) -> None:
+        signature, leaves = signature_of(inst), _leaves(inst)
+        if not all(leaf.is_array for leaf in leaves):
+            return
+        splits = (
+            every_split(inst, signature, self.mesh) if isinstance(signature, Signature) else [_on_all_devices(inst)]
+        )
+        splits = [split for split in splits if split.reduce_kind != "other"]
+        seconds = np.array([self.seconds.of_split(inst, split) for split in splits])
+        op = self._new(Node(self._trips(inst) * seconds, splits=tuple(splits)))
+        for place, operand in enumerate(inst.operands):
+            if self._is_moved(operand):
+                source = self._read_at(operand, inst)
+                sources = [(at, None) for at in self.nodes[source].placements]
+                is_early = self.classes.leaves[operand][0] in self._overlapped.early
+                self._connect(source, sources, op, [s.operands[place] for s in splits], operand, is_early)
+        for leaf, shape in enumerate(leaves):
+            if shape.size > 1:
+                node = self.node_of(inst, leaf)
+                sources = [(split.results[leaf], split.reduce_kind) for split in splits]
+                is_late = self.classes.leaves[inst][leaf] in self._overlapped.late
+                self._connect(op, sources, node, self.nodes[node].placements, inst, is_late, leaf)
+
+    def _splits(self, inst: Instruction) -> list[OpSplit]:
+        """Those that the partitioner has one collective for: custom reductions it gathers."""
+        signature = signature_of(inst)
+        if not isinstance(signature, Signature):
+            return [_on_all_devices(inst)]
+        return [split for split in every_split(inst, signature, self.mesh) if split.reduce_kind != "other"]
+
+    def _is_moved(self, operand: Instruction) -> bool:
+        is_free = operand.shape.is_array and self.classes.leaves[operand][0] in self.classes.free
+        return operand.shape.is_array and operand.shape.size > 1 and not is_free
+
+    def _read_at(self, value: Instruction, reader: Instruction) -> int:
+        """Where an op reads a value: in a copy that it shares with others, which move it but once."""
+        readers = [user for user in value.users if user.opcode not in ELEMENTWISE | PACKS | PART_READERS]
+        if len(readers) < 2 or reader.opcode in PART_READERS:
+            return self.node_of(value, 0)
+        if value not in self.of_copy:
+            placements = self.nodes[self.node_of(value, 0)].placements
+            self.of_copy[value] = self._new(Node(np.zeros(len(placements)), placements))
+            self._connect_values(value, self.of_copy[value])
+        return self.of_copy[value]
+
+    # ---- edges
+
+    def _connect_values(self, value: Instruction, target: int) -> None:
+        source = self.node_of(value, 0)
+        if source != target:
+            sources = [(place, None) for place in self.nodes[source].placements]
+            number = self.classes.leaves[value][0]
+            is_hidden = number in self._overlapped.early or number in self._overlapped.late
+            self._connect(source, sources, target, self.nodes[target].placements, value, is_hidden)
+
+    def _connect(
+        self,
+        first: int,
+        sources: Sequence[Source],
+        second: int,
+        targets: Sequence[HloSharding],
+        moved: Instruction,
+        is_hidden: bool,
+        leaf: int = 0,
+    ) -> None:
+        reshards = self.table.numbers(_leaves(moved)[leaf], sources, targets)
+        self.edges.append(Edge(first, second, reshards, self._trips(moved), is_hidden))
+
+    def _trips(self, inst: Instruction) -> int:
+        return self._runs[inst.computation].count
+
+    @cached_property
+    def _runs(self) -> Mapping[Computation, Runs]:
+        return executions(self.module)
+
+    @cached_property
+    def _overlapped(self) -> Overlapped:
+        return Overlapped.of(self.module, self.classes, self.batch)
+
+    # ---- memory
+
+    @cached_property
+    def _buffers(self) -> list[Buffer]:
+        """Those that there is a choice for."""
+        overwritten = {r for r, p in self.updated.items() if p.parameter_number in self.donated}
+        found = find_buffers(self.classes, self.module.entry.root, self.seconds.hidden, overwritten)
+        return [buffer for buffer in found if self.classes.find(buffer.number) in self.of_class]
+
+    @property
+    def most_held(self) -> float:
+        """By how much the price of holding arguments may raise the least cost."""
+        return sum(float(np.max(held)) for held in self._holding)
+
+    @cached_property
+    def _holding(self) -> list[Numbers | float]:
+        """[node][choice]: of arguments the price of holding them."""
+        found = list[Numbers | float]([0.0] * len(self.nodes))
+        for parameter in self.module.entry.parameters:
+            node = self.of_class.get(self.classes.of(parameter)[0]) if parameter.shape.is_array else None
+            if node is not None:
+                held = _bytes_of(parameter.shape, self.nodes[node].placements)
+                found[node] = found[node] + _HELD * held / self.prices.machine.memory_bandwidth
+        return found
+
+
+def _bytes_of(shape: Shape, placements: Sequence[HloSharding]) -> Numbers:
+    """[placement]: bytes of a tile."""
+    return np.array([shape.byte_size / place.num_tiles for place in placements])
+
+
+def _leaves(inst: Instruction) -> tuple[Shape, ...]:
+    return inst.shape.leaves if inst.shape.is_tuple else (inst.shape,)
+
+
+def _on_all_devices(inst: Instruction) -> OpSplit:
+    """What nobody knows how to split."""
+    every = [(REPLICATED,) * len(of) for of in (inst.operands, _leaves(inst))]
+    return OpSplit(REPLICATED, every[0], every[1], None, 1.0)

@@ -1,0 +1,86 @@
+"""Seconds of all reshards that a program's choices may need: bounds at first, the partitioner's plans where it counts.
+
+Floor: search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hlosharding.ir import Shape
+from hlosharding.partitioner import Prices
+from hlosharding.reshard import least_of, least_seconds
+from hlosharding.sharding import HloSharding
+
+Numbers = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Source = tuple[HloSharding, str | None]
+"""How an array lies, and by what partial results combine."""
+
+
+class Reshard(NamedTuple):
+    """Of an array, partial results combined on the way."""
+
+    shape: Shape
+    source: HloSharding
+    target: HloSharding
+    reduce_kind: str | None = None
+
+
+class ReshardTable:
+    """What reshards take at least, and exactly those that were planned."""
+
+    def __init__(self, prices: Prices) -> None:
+        self.prices = prices
+        self._numbers: dict[Reshard, int] = {}
+        self._reshards: list[Reshard] = []
+        self._seconds: list[float] = []
+        self._is_planned: list[bool] = []
+        self._tables: dict[object, Integers] = {}
+
+    def numbers(self, shape: Shape, sources: Sequence[Source], targets: Sequence[HloSharding]) -> Integers:
+        """[source, target]: the numbers of the reshards between them."""
+        key = shape, tuple((s.uid, kind) for s, kind in sources), tuple(t.uid for t in targets)
+        if key not in self._tables:
+            rows = [[self._number(Reshard(shape, s, t, kind)) for t in targets] for s, kind in sources]
+            self._tables[key] = np.array(rows, np.int64).reshape(len(sources), len(targets))
+        return self._tables[key]
+
+    @property
+    def seconds(self) -> Numbers:
+        """[number]: at least; of what is planned so much as it takes."""
+        return np.array(self._seconds)
+
+    def plan(self, numbers: Iterable[int]) -> int:
+        """Plan those that are not yet; how many these were."""
+        missing = [number for number in numbers if not self._is_planned[number]]
+        for number in missing:
+            self._seconds[number] = self.prices.reshard_seconds(*self._reshards[number])
+            self._is_planned[number] = True
+        return len(missing)
+
+    @property
+    def num_planned(self) -> int:
+        """How many of all are planned."""
+        return sum(self._is_planned)
+
+    def _number(self, reshard: Reshard) -> int:
+        number = self._numbers.get(reshard)
+        if number is None:
+            number = self._numbers[reshard] = len(self._reshards)
+            self._reshards.append(reshard)
+            self._seconds.append(self._least(reshard))
+            self._is_planned.append(reshard.source is reshard.target)
+        return number
+
+    def _least(self, reshard: Reshard) -> float:
+        shape, source, target, _ = reshard
+        if source is target:
+            return 0.0
+        machine = self.prices.machine
+        least = least_of(source, target, shape.dims, machine.num_devices)
+        return least_seconds(least.elements * shape.byte_size / shape.size, machine, least.reach)

@@ -1,0 +1,142 @@
+"""Which arrays of a program lie alike whatever is chosen: what ops on elements make of each other, what loops carry.
+
+Floor: search.  Looks at instructions alone.
+
+    h = dot(x, w); g = tanh(h); m = g * h      h, g and m are one class, and one choice
+    while (i, acc): acc = acc + ...            what goes in, the carry, what comes out, and what is added to it
+
+Arguments are classes of their own, with what a loop hands on of them unchanged: an op on elements may read an argument
+that lies elsewhere (moments that are split, beside weights that are whole).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hlosharding.ir import ELEMENTWISE, GENERATORS, Computation, Instruction, Module, while_parts
+
+_PASSES_ON = frozenset({"copy", "opt-barrier"})
+Leaves = tuple[int, ...]
+"""Of an instruction's result, by array: the number of a class (`ValueClasses.find` says which it became)."""
+
+
+class ValueClasses:
+    """The classes of all arrays in the computations that a module runs.
+
+    >>> import hlosharding as hs
+    >>> module = hs.load('''HloModule m
+    ... ENTRY e {
+    ...   x = f32[8,4] parameter(0)
+    ...   y = f32[8,4] tanh(x)
+    ...   z = f32[8,4] multiply(y, y)
+    ...   ROOT r = f32[4,8] transpose(z), dimensions={1,0}
+    ... }''')
+    >>> classes = ValueClasses(module)
+    >>> [classes.of(module.by_name(name)) for name in "xyzr"]
+    [(0,), (1,), (1,), (3,)]
+    """
+
+    def __init__(self, module: Module) -> None:
+        self._parents: list[int] = []
+        self.leaves: dict[Instruction, Leaves] = {}
+        """Of every instruction that is run."""
+        self.order: list[Instruction] = []
+        """As they are run, bodies of loops once, ahead of the loop."""
+        self.arguments: set[int] = set()
+        """Classes of the program's arguments."""
+        self.free: set[int] = set()
+        """Numbers of what each device makes for itself: constants, iota, what is broadcast of one element."""
+        self.handed_on: list[tuple[int, int]] = []
+        """What a trip of a loop makes, and the carry that it is in the next one."""
+        parameters = [self._new(p) for p in module.entry.parameters]
+        self.arguments.update(number for leaves in parameters for number in leaves)
+        self._walk(module.entry, parameters)
+
+    def find(self, number: int) -> int:
+        """The class that a number belongs to."""
+        while self._parents[number] != number:
+            self._parents[number] = self._parents[self._parents[number]]
+            number = self._parents[number]
+        return number
+
+    def of(self, inst: Instruction) -> Leaves:
+        """The class of each array of an instruction's result."""
+        return tuple(map(self.find, self.leaves[inst]))
+
+    def is_argument(self, number: int) -> bool:
+        """Is it an argument, or one that a loop hands on?"""
+        return self.find(number) in {self.find(argument) for argument in self.arguments}
+
+    def is_joined(self, inst: Instruction, operand: Instruction) -> bool:
+        """Is an op on elements of one class with this operand?"""
+        return self.of(inst) == self.of(operand)
+
+    def _new(self, inst: Instruction) -> Leaves:
+        first = len(self._parents)
+        count = len(inst.shape.leaves) if inst.shape.is_tuple else 1
+        self._parents += range(first, first + count)
+        return tuple(range(first, first + count))
+
+    def _join(self, one: int, other: int) -> None:
+        first, second = sorted((self.find(one), self.find(other)))
+        self._parents[second] = first
+
+    def _join_all(self, one: Leaves, other: Leaves) -> None:
+        for first, second in zip(one, other, strict=True):
+            self._join(first, second)
+
+    def _walk(self, computation: Computation, parameters: Sequence[Leaves]) -> Leaves:
+        """Number all that a computation makes of parameters of these classes; those of its root."""
+        if computation.root in self.leaves:  # it is called again: what all calls hand over lies alike
+            for parameter in computation.parameters:
+                self._join_all(self.leaves[parameter], parameters[parameter.parameter_number])
+            return self.leaves[computation.root]
+        for inst in computation.instructions:
+            self.leaves[inst] = parameters[inst.parameter_number] if inst.opcode == "parameter" else self._made(inst)
+            self.order.append(inst)
+        return self.leaves[computation.root]
+
+    def _made(self, inst: Instruction) -> Leaves:
+        operands = [self.leaves[operand] for operand in inst.operands]
+        match inst.opcode:
+            case "tuple":
+                return tuple(number for leaves in operands for number in leaves)
+            case "get-tuple-element":
+                ends = inst.operands[0].shape.first_leaves[inst.tuple_index : inst.tuple_index + 2]
+                return operands[0][slice(*ends)]
+            case "while":
+                parts = while_parts(inst)
+                handed = self._walk(parts.body, operands[:1])
+                self._join_all(operands[0], handed)
+                self.handed_on += zip(handed, operands[0], strict=True)
+                self._walk(parts.condition, operands[:1])
+                return operands[0]
+            case "call":
+                return self._walk(inst.called[0], operands)
+            case "conditional":
+                first, *others = [self._walk(b, [given]) for b, given in zip(inst.called, operands[1:], strict=True)]
+                for other in others:
+                    self._join_all(first, other)
+                return first
+            case opcode if opcode in _PASSES_ON:
+                return operands[0]
+            case _:
+                return self._computed(inst)
+
+    def _computed(self, inst: Instruction) -> Leaves:
+        made = self._new(inst)
+        if inst.opcode in GENERATORS or (inst.opcode == "broadcast" and inst.operands[0].shape.size == 1):
+            self.free.update(made)
+        for number in self._alike(inst):
+            self._join(made[0], number)
+        return made
+
+    def _alike(self, inst: Instruction) -> Iterator[int]:
+        """The operands that lie as the result does."""
+        alike = inst.operands if inst.opcode in ELEMENTWISE else ()
+        alike = inst.operands[:1] if inst.opcode == "dynamic-update-slice" else alike
+        for operand in alike:
+            [number] = self.leaves[operand]
+            is_bound = number in self.arguments or number in self.free
+            if operand.shape.dims == inst.shape.dims and not is_bound:
+                yield number

@@ -1,0 +1,45 @@
+"""Small steps on which optima are looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+Step = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def floats(*dims: int) -> jax.ShapeDtypeStruct:
+    """An array that nobody has."""
+    return jax.ShapeDtypeStruct(dims, jnp.float32)
+
+
+def descend(loss: Callable[..., Any]) -> Callable[..., Any]:
+    """A step of gradient descent on its first argument."""
+
+    def step(weights: Any, *batch: Any) -> Any:
+        return jax.tree.map(lambda w, g: w - 0.01 * g, weights, jax.grad(loss)(weights, *batch))
+
+    return step
+
+
+def perceptron(rows: int, inside: int, hidden: int, outside: int) -> Step:
+    """Of two layers."""
+
+    def loss(weights: Any, x: Any, y: Any) -> Any:
+        return jnp.mean((jnp.tanh(x @ weights["up"]) @ weights["down"] - y) ** 2)
+
+    weights = {"up": floats(inside, hidden), "down": floats(hidden, outside)}
+    return descend(loss), (weights, floats(rows, inside), floats(rows, outside))
+
+
+def scanned(layers: int, rows: int, width: int) -> Step:
+    """Layers in a loop."""
+
+    def loss(weights: Any, x: Any) -> Any:
+        last, _ = jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, weights)
+        return jnp.sum(last**2)
+
+    return descend(loss), (floats(layers, width, width), floats(rows, width))

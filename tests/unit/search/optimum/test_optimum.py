@@ -1,0 +1,90 @@
+"""Optima of small steps: checked by partitioning them, by what single placements give, and by running them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import hlosharding as hs
+from hlosharding.cost import machines
+from hlosharding.errors import ScheduleError
+from hlosharding.partitioner import even_placements
+from hlosharding.search.optimum import OptimumOf, find_optimum
+from hlosharding.sharding import MeshInfo, TileAssignment
+from tests.unit.search.optimum.models import Step, perceptron, scanned
+
+FOUR = MeshInfo(("x",), (4,))
+BATCH = {2, 3}
+
+
+@pytest.mark.parametrize("dims", [(64, 4096, 16384, 4096), (1024, 8192, 64, 8192)])
+def test_the_program_takes_what_was_predicted(dims: tuple[int, ...]) -> None:
+    step, arguments = perceptron(*dims)
+    best = find_optimum(hs.trace(step)(*arguments), machines.h100(4), FOUR, batch=BATCH)
+    report = hs.cost(best.partitioned.module, machine=best.machine)
+    assert report.time_s == pytest.approx(best.spent.compute + best.spent.exposed + best.spent.hidden, rel=0.01)
+    assert best.bound_s <= best.spent.least * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("dims", [(64, 4096, 16384, 4096), (1024, 8192, 64, 8192)])
+def test_no_placement_of_the_arguments_is_faster(dims: tuple[int, ...]) -> None:
+    step, arguments = perceptron(*dims)
+    module, machine = hs.trace(step)(*arguments), machines.h100(4)
+    parameters, mesh = module.entry.parameters, TileAssignment.from_iota((4,))
+    least = np.inf
+    for places in product(*(even_placements(p.shape.dims, mesh) for p in parameters)):
+        said = {p.name: place for p, place in zip(parameters, places, strict=True)}
+        placed = hs.partition(hs.annotate(module, said), num_partitions=4, machine=machine)
+        least = min(least, hs.simulate(placed.module, machine).time_s)
+    assert find_optimum(module, machine, FOUR, batch=BATCH).time_s <= least * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("model", [perceptron(16, 8, 32, 8), scanned(4, 16, 8)])
+@pytest.mark.parametrize("sizes", [(4,), (2, 2)])
+def test_what_was_found_computes_the_same(model: Step, sizes: tuple[int, ...]) -> None:
+    step, arguments = model
+    module = hs.trace(step)(*arguments)
+    best = find_optimum(module, machines.h100(4), MeshInfo(("x", "y")[: len(sizes)], sizes), batch={2, 3})
+    random = np.random.default_rng(0)
+    arrays: Any = jax.tree.map(lambda a: random.standard_normal(a.shape).astype(a.dtype), arguments)
+    expected = jax.tree.leaves(step(*arrays))
+    found = jax.tree.leaves(best.partitioned.run_reference(*jax.tree.leaves(arrays)))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_what_does_not_fit_is_split() -> None:
+    step, arguments = perceptron(8192, 4096, 4096, 4096)
+    module, machine = hs.trace(step)(*arguments), machines.h100(4)
+    free = find_optimum(module, machine, FOUR, batch=BATCH)
+    needed = free.simulation.peak_memory_bytes
+    tight = find_optimum(module, replace(machine, memory_bytes=0.8 * needed), FOUR, batch=BATCH)
+    assert tight.fits
+    assert tight.simulation.peak_memory_bytes <= 0.8 * needed
+    assert tight.time_s >= free.time_s
+
+
+def test_nothing_fits() -> None:
+    step, arguments = perceptron(16384, 1024, 1024, 1024)
+    machine = replace(machines.h100(4), memory_bytes=1e6)
+    with pytest.raises(ScheduleError, match="no shardings of its values let the step fit"):
+        find_optimum(hs.trace(step)(*arguments), machine, FOUR)
+
+
+def test_a_search_takes_it_for_a_strategy() -> None:
+    step, arguments = perceptron(64, 4096, 16384, 4096)
+    options: Any = {"machine": machines.h100(4), "batch": ["batch"], "donate": [0]}
+    found = hs.search(step, *arguments, plans=[hs.Plan(4, strategy="optimum"), hs.Plan(4)], **options)
+    assert found.best.strategy == "optimum"
+    megatron = hs.search(step, *arguments, plans=[hs.Plan(1, 4)], **options)
+    assert found.table[0].time_s <= megatron.table[0].time_s * (1 + 1e-9)
+
+
+def test_one_device_has_nothing_to_choose() -> None:
+    step, arguments = perceptron(64, 16, 32, 8)
+    assert OptimumOf(machines.h100(1))(hs.trace(step)(*arguments), {"data": 1}, frozenset({2, 3})) == {}
