@@ -6,6 +6,7 @@ factors share one table, and what was worked out of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -155,7 +156,7 @@ def _as_arrays(axes: DeviceAxes, splits: Sequence[tuple[Axes, ...]]) -> Splits:
     numbers = dict[Axes, int]()
     options = np.array([[numbers.setdefault(parts, len(numbers)) for parts in split] for split in splits], np.int64)
     num_tiles = np.array([axes.product(parts) for parts in numbers], np.int64)
-    index = np.stack([axes.position(parts) for parts in numbers])
+    index = np.array([axes.position(parts) for parts in numbers], np.int64).reshape(-1, math.prod(axes.sizes))
     spaces: dict[int, HloSharding] = {}
 
     def space(number: int) -> HloSharding:

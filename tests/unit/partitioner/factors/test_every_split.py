@@ -50,3 +50,4 @@ def test_only_even_tiles() -> None:
     found = even_placements((6, 4), TileAssignment.from_iota((4,)))
     assert [str(place) for place in found] == ["{replicated}", "{devices=[1,4]<=[4]}"]
     assert len(even_placements((4, 4, 4), TileAssignment.from_iota((2, 2)))) == 16
+    assert [str(place) for place in even_placements((), TileAssignment.from_iota((4,)))] == ["{replicated}"]
