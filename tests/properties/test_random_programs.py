@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import hlosharding as hs
+from hlosharding.cost import machines
 from hlosharding.ir import verify
 from hlosharding.sharding import HloSharding
 from tests.support.program_check import check, is_close, joined, one_device, tiles, wide, widened
@@ -72,3 +75,13 @@ def test_tiles_join_to_the_array(random: Random, devices: int) -> None:
     parts = tiles(array, sharding, devices)
     assert len({p.shape for p in parts}) == 1
     assert np.array_equal(joined(parts, sharding, shape), array)
+
+
+@pytest.mark.parametrize("seed", range(100, 108))
+@pytest.mark.parametrize("is_annotated", [False, True])
+def test_the_best_shardings_of_all_values_are_right(seed: int, is_annotated: bool) -> None:
+    program = random_program(Random(seed))
+    module, count = program.module.clone(), program.module.num_partitions
+    module.shardings = module.shardings if is_annotated else {}
+    best = hs.find_optimum(module, machines.h100(count), {"x": count}, batch=(), donated=())
+    check(replace(program, module=best.annotated), how="reference")

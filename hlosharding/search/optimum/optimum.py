@@ -13,6 +13,8 @@ from functools import cached_property
 from itertools import cycle
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import Machine, Simulation, simulate
 from hlosharding.errors import ScheduleError
@@ -204,27 +206,31 @@ class _Run:
             found += self.fitting(Weights(1 - hidden, hidden))
             if not found or found[-1].spent.hidden <= found[-1].spent.compute:
                 break
-        if not any(one.fits and one.time_s <= _AS_PREDICTED * one.spent.least for one in found):
+        if found and not any(one.fits and one.time_s <= _AS_PREDICTED * one.spent.least for one in found):
             found += self.fitting(_SERIAL)
+            found += self._all_of(np.zeros(len(self.choices.nodes), np.int64), 0.0)  # all on all devices
         return found
 
     def fitting(self, weights: Weights) -> Iterator[Optimum]:
         """What is best by these weights, in as much memory as lets the program fit."""
-        memory, bound, choices = self.machine.memory_bytes, -1.0, self.choices
+        memory, bound = self.machine.memory_bytes, -1.0
         for _ in range(_TRIES):
             answer = self._solve(weights, memory)
             if answer is None:
                 return
             if bound < 0:  # the memory that the machine has; what all wait for, it may overlap
                 bound = answer.bound if weights is not _SERIAL else 0.0
-            spent = choices.spent(answer.chosen)
-            shardings = choices.shardings(answer.chosen)
-            said = _of_arguments(shardings), _of_ops(shardings)
-            found = [Optimum(choices.module, self.machine, self.mesh, shardings, one, spent, bound) for one in said]
+            found = self._all_of(answer.chosen, bound)
             yield from found
             if any(one.fits for one in found):
                 return
             memory *= _LESS * self.machine.memory_bytes / min(one.simulation.peak_memory_bytes for one in found)
+
+    def _all_of(self, chosen: Integers, bound: float) -> list[Optimum]:
+        """The programs that say so of arguments, and of what ops make."""
+        shardings, spent = self.choices.shardings(chosen), self.choices.spent(chosen)
+        said = _of_arguments(shardings), _of_ops(shardings)
+        return [Optimum(self.choices.module, self.machine, self.mesh, shardings, one, spent, bound) for one in said]
 
     def _solve(self, weights: Weights, memory: float) -> _Answer | None:
         """The choices of the least cost, all reshards that they need planned; None where nothing fits."""
