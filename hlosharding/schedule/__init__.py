@@ -14,6 +14,7 @@ from hlosharding.schedule.cutting import (
     keep_split,
     pipelined,
     sharding_as_read,
+    without_layout_calls,
 )
 from hlosharding.schedule.op import Known, Op, UserOp
 from hlosharding.schedule.parser import parse_schedule
@@ -78,4 +79,5 @@ __all__ = [
     "run_ranks",
     "sharding_as_read",
     "simulate",
+    "without_layout_calls",
 ]

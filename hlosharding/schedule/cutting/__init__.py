@@ -2,7 +2,7 @@
 
 from hlosharding.schedule.cutting.batch_flow import find_batch_flow, flowing_dim
 from hlosharding.schedule.cutting.kept_splits import StageAxes, flows_of, keep_split, sharding_as_read
-from hlosharding.schedule.cutting.microbatched import is_layout_call
+from hlosharding.schedule.cutting.microbatched import is_layout_call, without_layout_calls
 from hlosharding.schedule.cutting.pipelining import Cutter, StageLayout, argument_numbers, arguments_by_name, pipelined
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "keep_split",
     "pipelined",
     "sharding_as_read",
+    "without_layout_calls",
 ]
