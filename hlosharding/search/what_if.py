@@ -86,7 +86,8 @@ def other_conditions(machine: Machine, batch_size: int | None) -> Iterator[tuple
     """
     field, name = ("between", "between nodes") if machine.num_nodes > 1 else ("inside", "inside the node")
     links = getattr(machine, field)
-    for factor, said in ((0.5, "half"), (2.0, "twice")) if not machine.parts else ():  # these have links of their own
+    has_links = machine.num_devices > 1 and not machine.parts  # of unlike nodes each has links of its own
+    for factor, said in ((0.5, "half"), (2.0, "twice")) if has_links else ():
         condition = f"links {name} {said} as fast"
         other = {"name": f"{machine.name}, {condition}", field: replace(links, bandwidth=factor * links.bandwidth)}
         yield condition, {"machine": replace(machine, **other)}
