@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
 from hlosharding.cost import machines
-from hlosharding.search import Plan, Present, SearchResult, argument_path
+from hlosharding.search import Plan, Present, PricedPlan, SearchResult, argument_path
 
 PAIR = tuple(jax.ShapeDtypeStruct(dims, jnp.bfloat16) for dims in ((1024, 4096), (4096, 1024)))
 ROWS = jax.ShapeDtypeStruct((2048, 1024), jnp.bfloat16)
@@ -71,6 +71,19 @@ def test_each_argument_that_lies_otherwise_is_named_and_each_constraint_once() -
 def test_of_stages_how_often_dims_are_split_is_compared() -> None:
     present = beside("tensor", "1/4/2/2")
     assert [argument_path(change.value) for change in present.changes if change.value.opcode == "parameter"] == ["x"]
+
+
+def test_a_plan_file_speaks_as_annotations_do() -> None:
+    mesh = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
+    plan = hs.PlanFile.of(
+        {"weights[0][0]": "P(None, 'model')", "weights[0][1]": "P('model')", "x": "P('data')"}, mesh=mesh
+    )
+    module = plan.apply(hs.trace(step_with(lambda x: x))([PAIR], ROWS))
+    result = hs.search(module, batch=["x"], machine=machines.h100(8), plans=[Plan(2, 4)])
+    assert result.present is not None
+    assert result.present.changes == ()
+    assert isinstance(result.present.priced, PricedPlan)
+    assert result.present.priced.time_s == pytest.approx(result.table[0].time_s, rel=1e-9)
 
 
 def test_a_faster_program_of_the_user_is_said_to_be_so() -> None:
