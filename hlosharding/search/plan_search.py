@@ -207,7 +207,7 @@ class SearchResult(InNotebooks):
     def present(self) -> Present | None:
         """The program as it is annotated today, priced by the same simulation, and where the best plan differs; None
         where it is not annotated, or no plan was priced."""
-        best = next(iter(self.table), None)
+        best = self.table[0] if self.table else None
         return best and beside_present(self.sizes.planner(best.batch_size), best, self.machine)
 
     def explain(self) -> str:

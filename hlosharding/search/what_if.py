@@ -39,10 +39,9 @@ class WhatIf:
         takes = f"{self.best.plan} takes {time_text(self.best.time_s)}"
         if not self.best.fits:
             return f"{self.condition}: none fits, the fastest, {takes}, {memory_text(self.best.peak_memory_bytes)}"
-        if self.today == self.best:
-            return f"{self.condition}: still {takes}"
-        beside = f"; {self.today.plan} takes {time_text(self.today.time_s)}" if self.today is not None else ""
-        return f"{self.condition}: {takes}{beside}"
+        if self.today is None or self.today == self.best:
+            return f"{self.condition}: {'still ' if self.today else ''}{takes}"
+        return f"{self.condition}: {takes}; {self.today.plan} takes {time_text(self.today.time_s)}"
 
 
 _REACH = 10
@@ -98,5 +97,5 @@ def other_conditions(machine: Machine, batch_size: int | None) -> Iterator[tuple
 def contenders(table: Sequence[PricedPlan]) -> list[Plan]:
     """Who may be the best under another condition: today's best, whoever is faster and does not fit, and the best of
     each other choice.  `table`: the best first; not empty."""
-    faster = [each for each in pareto(table) if not each.fits]
-    return list(dict.fromkeys(each.plan for each in (table[0], *faster, *(one.priced for one in runners_up(table)))))
+    others = (*(each for each in pareto(table) if not each.fits), *(one.priced for one in runners_up(table)))
+    return list(dict.fromkeys(each.plan for each in (table[0], *others)))
