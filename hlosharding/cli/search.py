@@ -18,7 +18,10 @@ from hlosharding.search import MICROBATCHES, Plan, SearchResult, search
 
 
 def execute(arguments: Namespace) -> None:
-    """Print the plans, the fastest first, and why it won.  Raises ScheduleError where none could be priced."""
+    """Print the best plan, why it won, what would change it, and the others.
+
+    Raises ScheduleError where none could be priced.
+    """
     module = load_program(arguments)
     found = search(
         module,
@@ -45,7 +48,8 @@ def execute(arguments: Namespace) -> None:
         write(found.schedule.to_text(), arguments.output)
     if arguments.save_plan:
         _as_file(found, arguments).write(arguments.save_plan)
-    present(search_view(found, most=arguments.most), arguments.emit)
+    changes = found.what_if() if found.table else ()
+    present(search_view(found, most=arguments.most, what_if=changes), arguments.emit)
     if not found.table:
         _ = found.best  # raises, with the reason
 

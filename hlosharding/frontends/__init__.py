@@ -3,7 +3,7 @@
 Floor: frontends.  The only rooms below are `ir` and `sharding`; nothing here knows propagation or devices at run time.
 """
 
-from hlosharding.frontends.annotate import annotate, constrain
+from hlosharding.frontends.annotate import annotate, constrain, is_inserted
 from hlosharding.frontends.jax import (
     MARKS,
     CustomPartitioning,
@@ -37,6 +37,7 @@ __all__ = [
     "constrain",
     "divides",
     "first_tracer",
+    "is_inserted",
     "load",
     "mesh_context",
     "named_format",

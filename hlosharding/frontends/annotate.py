@@ -198,6 +198,14 @@ def constrain(
     return made
 
 
+_INSERTED = ".annotated"
+
+
+def is_inserted(inst: Instruction) -> bool:
+    """Did `constrain` put it there, and no line of the program's source?"""
+    return inst.opcode == "custom-call" and any(inst.name.startswith(of.name + _INSERTED) for of in inst.operands)
+
+
 def _insert(
     module: Module,
     wanted: Mapping[Instruction, HloSharding],
@@ -209,7 +217,7 @@ def _insert(
     made: dict[Instruction, Instruction] = {}
     places: dict[Computation, dict[Instruction, list[Instruction]]] = {}
     for value in wanted:
-        computation, name = value.computation, names.fresh(f"{value.name}.annotated")
+        computation, name = value.computation, names.fresh(f"{value.name}{_INSERTED}")
         end, said = len(computation.instructions), attributes.get(value, {})
         made[value] = rewrite.insert(computation, end, opcode, value.shape, (value,), name=name, like=value, **said)
         places.setdefault(computation, {})[value] = [made[value]]

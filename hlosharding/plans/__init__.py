@@ -1,7 +1,7 @@
 """Plans that are kept: in files, compared, held to their figures, and handed to a stock `jax.jit`."""
 
 from hlosharding.plans.check import check_plan, judge_growth
-from hlosharding.plans.difference import Difference, diff
+from hlosharding.plans.difference import Difference, ShardingChange, diff
 from hlosharding.plans.export import ExportedPlan, export_plan
 from hlosharding.plans.golden import Golden, golden_path
 from hlosharding.plans.plan_file import PlanFile
@@ -16,6 +16,7 @@ __all__ = [
     "Golden",
     "PipelineSteps",
     "PlanFile",
+    "ShardingChange",
     "check_plan",
     "diff",
     "export_plan",

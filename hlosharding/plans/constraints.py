@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlosharding.errors import ShardingError
+from hlosharding.frontends import is_inserted
 from hlosharding.ir import Instruction
 from hlosharding.plans.replicated import is_held
 from hlosharding.plans.smallest import smallest
@@ -53,7 +54,8 @@ class Constraints:
 
 def constraints(wanted: WantedShardings, inputs: Leaves, outputs: Leaves, mesh: MeshInfo) -> Constraints:
     """Of a program whose edge XLA is told, `inputs` and `outputs`."""
-    every = [inst for inst in wanted.source.instructions if is_held(inst) and _is_layout(wanted.shardings, inst)]
+    own = (inst for inst in wanted.source.instructions if is_held(inst) and not is_inserted(inst))
+    every = [inst for inst in own if _is_layout(wanted.shardings, inst)]
 
     def unreached(lines: Sequence[Constraint]) -> list[Instruction]:
         return wanted.unreached(wanted.stock(inputs, outputs, values_of(lines)), every)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import linecache
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from hlosharding.ir import CONTROL_FLOW, PACKS, Instruction, Module
@@ -36,7 +36,7 @@ class SourcePlace:
     line: int
     column: int
     operator: str
-    """"add" and the like; "" for a call."""
+    """"add" and the like; "" for a call, be it of a function that does nothing else (`jnp.einsum`, `jnp.add`)."""
 
     def __str__(self) -> str:
         return f"{file_name(self.file)}:{self.line}"
@@ -49,6 +49,9 @@ def places(module: Module) -> dict[SourcePlace, list[Instruction]]:
     """
     found: dict[SourcePlace, list[Instruction]] = {}
     at = {inst: place for inst in module.instructions if (place := _place_of(inst)) is not None}
+    if module.signature is not None:
+        of_calls = {place: replace(place, operator="") for place in set(at.values()) if not expression(place)}
+        at = {inst: of_calls.get(place, place) for inst, place in at.items()}
     for inst, place in at.items():
         # What another op of the same expression reads is not its value yet.
         if not any(at.get(user) == place for user in inst.users):

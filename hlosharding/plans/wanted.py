@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from hlosharding.compiler import Partitioned
 from hlosharding.errors import PlanError
-from hlosharding.ir import Instruction, Module
+from hlosharding.frontends import is_inserted
+from hlosharding.ir import Instruction, Module, rewrite
 from hlosharding.propagation import propagate
 from hlosharding.sharding import REPLICATED, HloSharding
 
@@ -45,6 +46,8 @@ class WantedShardings:
         """The program as a stock `jax.jit` hands it to XLA: shardings at its edge, those that the source says itself,
         and constraints."""
         made = self.source.clone()
+        for call in list(filter(is_inserted, made.instructions)):
+            rewrite.change_opcode(call, "copy")
         own = {i.id for i in made.instructions if _is_said_in_source(i, made.sharding(i))}
         made.shardings = {number: sharding for number, sharding in made.shardings.items() if number in own}
         _put_boundary(made, inputs, outputs)

@@ -34,7 +34,7 @@ from hlosharding.report.model import (
     View,
     Within,
 )
-from hlosharding.report.pareto import pareto, pareto_svg
+from hlosharding.report.pareto import pareto_svg
 from hlosharding.report.plans import reshard_view
 from hlosharding.report.programs import module_view, overrides_view, partitioned_view, simulation_view, warnings_view
 from hlosharding.report.rankings import calibration_view, ranking_view
@@ -79,7 +79,6 @@ __all__ = [
     "module_view",
     "overrides_view",
     "parameters_view",
-    "pareto",
     "pareto_svg",
     "partitioned_view",
     "program_svg",

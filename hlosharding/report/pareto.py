@@ -1,4 +1,4 @@
-"""Time against memory: the plans of a search as a picture, and those of which no other is better in both.
+"""Time against memory: the plans of a search as a picture.
 
 Floor: report.
 """
@@ -10,28 +10,10 @@ from math import ceil, floor, log10
 
 from hlosharding.report.figures import as_bytes, as_seconds
 from hlosharding.report.svg import label, svg_image
-from hlosharding.search import PricedPlan, SearchResult
+from hlosharding.search import PricedPlan, SearchResult, pareto
 
 _LEFT, _TOP, _WIDTH, _HEIGHT, _BOTTOM = 90, 40, 640, 400, 60  # pixels: room around the plot, and the plot
 _NAME_WIDTH, _NAME_HEIGHT = 90, 13
-
-
-def pareto(table: Iterable[PricedPlan]) -> list[PricedPlan]:
-    """The plans than which no other takes less time an example and less memory, the fastest first.
-
-    >>> from hlosharding.cost import StepBreakdown
-    >>> from hlosharding.search import Plan
-    >>> def priced(plan, time_s, nbytes):
-    ...     return PricedPlan(plan, 1, time_s, StepBreakdown(flops_s=time_s), nbytes, True)
-    >>> plans = priced(Plan(4), 1.0, 9.0), priced(Plan(2, 2), 2.0, 9.0), priced(Plan(1, 4), 3.0, 5.0)
-    >>> [str(each.plan) for each in pareto(plans)]
-    ['4/1/1/1', '1/4/1/1']
-    """
-    found: list[PricedPlan] = []
-    for each in sorted(table, key=lambda priced: (priced.time_s / priced.batch_size, priced.peak_memory_bytes)):
-        if not found or each.peak_memory_bytes < found[-1].peak_memory_bytes:
-            found.append(each)
-    return found
 
 
 def pareto_svg(result: SearchResult) -> str:
@@ -63,6 +45,30 @@ def pareto_svg(result: SearchResult) -> str:
     parts += [_point(priced, across, up, is_best=priced in best) for priced in table]
     parts += _names(best, across, up)
     return svg_image(_LEFT + _WIDTH + 120, _TOP + _HEIGHT + _BOTTOM, parts)
+
+
+def pareto_text(result: SearchResult) -> str:
+    """The same in letters: `#` is on the front, `o` is not, `x` fits no device; "" where there are not three plans."""
+    table = [priced for priced in result.table if priced.time_s > 0 and priced.peak_memory_bytes > 0]
+    if len(table) < _FEWEST:
+        return ""
+    across = _LogScale([priced.peak_memory_bytes for priced in table], 0, _COLUMNS - 1)
+    up = _LogScale([priced.time_s / priced.batch_size for priced in table], _LINES - 1, 0)
+    grid = [[" "] * _COLUMNS for _ in range(_LINES)]
+    best = pareto(table)
+    for priced in sorted(table, key=lambda each: each in best):
+        x, y = map(round, _place(priced, across, up))
+        grid[y][x] = "x" if not priced.fits else "#" if priced in best else "o"
+    ends = [as_bytes(10**each) for each in (across.low, across.high)]
+    times = {0: as_seconds(10**up.high), _LINES - 1: as_seconds(10**up.low)}
+    lines = [f"{times.get(number, ''):>9} |{''.join(line).rstrip()}" for number, line in enumerate(grid)]
+    title = "time of an example against memory of a device, logarithmic: # on the front, o not, x fits no device"
+    return "\n".join(
+        [title, *lines, f"{'':>9} +{'-' * _COLUMNS}", f"{'':>11}{ends[0]}{ends[1]:>{_COLUMNS - len(ends[0])}}"]
+    )
+
+
+_FEWEST, _LINES, _COLUMNS = 3, 10, 60
 
 
 class _LogScale:

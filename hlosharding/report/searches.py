@@ -8,59 +8,163 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hlosharding.report.model import Column, Facts, Kind, Picture, Shown, Table, Text, View
-from hlosharding.report.pareto import pareto, pareto_svg
+from hlosharding.report.model import Column, Facts, Kind, Picture, Row, Shown, Table, Text, View, Within
+from hlosharding.report.pareto import pareto_svg, pareto_text
 from hlosharding.report.programs import step_record
-from hlosharding.search import Improved, PricedPlan, SearchResult, spec_text
+from hlosharding.report.shardings import shared_path
+from hlosharding.search import (
+    Improved,
+    Present,
+    PricedPlan,
+    SearchResult,
+    WhatIf,
+    argument_path,
+    of_memory,
+    pareto,
+    spec_text,
+)
+from hlosharding.sharding import MeshInfo, spell
 
 
-def search_view(result: SearchResult, *, most: int = 10) -> View:
-    """The `most` fastest plans, with where their time goes; why the first won; plans that were refused."""
-    rows = [_row(result, priced) for priced in result.table]
-    has_tokens = any(row["tokens_per_s"] for row in rows)
-    several = len({priced.batch_size for priced in result.table}) > 1
-    columns = (
-        Column(key="plan", heading="D/T/P/K"),
-        *([Column(key="batch_size", heading="batch", kind=Kind.COUNT)] if several else []),
-        Column(key="time_s", heading="step", kind=Kind.SECONDS),
-        Column(key="compute_s", heading="computing", kind=Kind.SECONDS, priority=2),
-        Column(key="exposed_s", heading="communicating", kind=Kind.SECONDS, priority=2),
-        Column(key="idle_s", heading="idle", kind=Kind.SECONDS, priority=2),
-        Column(key="peak_memory_bytes", heading="peak memory", kind=Kind.BYTES, priority=1),
-        Column(key="fits", heading="fits"),
-        Column(key="utilization", heading="MFU", kind=Kind.SHARE, priority=1),
-        *([Column(key="tokens_per_s", heading="tokens/s", kind=Kind.COUNT, priority=2)] if has_tokens else []),
-        Column(key="bound", heading="bound by", priority=3),
-    )
+def search_view(result: SearchResult, *, most: int = 10, what_if: Sequence[WhatIf] = ()) -> View:
+    """What the best plan takes, what each other choice costs, and what would change it; the `most` fastest plans, with
+    where their time goes; plans that were refused.  `what_if`: of other links and batches (`SearchResult.what_if`)."""
+    columns = _plan_columns(result)
     plans = Table(
         title=f"Plans for {result.machine.name}",
         key="plans",
         columns=columns,
-        rows=rows,
+        rows=[_row(result, priced) for priced in result.table],
         most=most,
         empty="none could be priced",
     )
     refused = refused_plans(
         [{"plan": str(each.plan), "batch_size": each.batch_size, "why": why} for each, why in result.refused], most
     )
-    counts: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "machine": result.machine.name,
         "priced": len(result.table),
         "refused_plans": len(result.refused),
         "pruned": [{"plan": str(each.plan), "least_s": least} for each, least in result.pruned],
+        "front": [str(each.plan) for each in pareto(result.table)],
     }
-    trade = pareto(result.table)
-    less_memory = Table(
-        title="Less memory for more time",
-        key="less_memory",
-        columns=columns,
-        rows=[_row(result, priced) for priced in trade],
-        most=most,
-        is_shown=len(trade) > 1,
+    changes = _what_if([*of_memory(result.table, result.machine), *what_if])
+    present = [_present(result.present)] if result.present is not None else []
+    said = Text("\n".join(filter(None, (result.notes, _counted(result)))))
+    drawn = Picture(pareto_svg(result), pareto_text(result))
+    parts = Facts(facts), Text(result.headline), _runners_up(result), changes, *present, said, plans, drawn, refused
+    return View(parts, schema="hlosharding.search/2")
+
+
+def _plan_columns(result: SearchResult) -> tuple[Column, ...]:
+    has_tokens = any(result.figures(priced).tokens_per_s for priced in result.table[:1])
+    several = len({priced.batch_size for priced in result.table}) > 1
+    return (
+        _PLAN,
+        *([Column(key="batch_size", heading="batch", kind=Kind.COUNT)] if several else []),
+        _STEP,
+        Column(key="compute_s", heading="computing", kind=Kind.SECONDS, priority=2),
+        Column(key="exposed_s", heading="communicating", kind=Kind.SECONDS, priority=2),
+        Column(key="idle_s", heading="idle", kind=Kind.SECONDS, priority=2),
+        _MEMORY,
+        _FITS,
+        Column(key="utilization", heading="MFU", kind=Kind.SHARE, priority=1),
+        *([Column(key="tokens_per_s", heading="tokens/s", kind=Kind.COUNT, priority=2)] if has_tokens else []),
+        Column(key="bound", heading="bound by", priority=3),
     )
-    said = Text(f"{result.explain()}\n{_counted(result)}")
-    drawn = Picture(pareto_svg(result))
-    return View((Facts(counts), said, drawn, plans, less_memory, refused), schema="hlosharding.search/1")
+
+
+_PLAN = Column(key="plan", heading="D/T/P/K")
+_STEP = Column(key="time_s", heading="step", kind=Kind.SECONDS)
+_MEMORY = Column(key="peak_memory_bytes", heading="peak memory", kind=Kind.BYTES, priority=1)
+_FITS = Column(key="fits", heading="fits")
+
+
+def _runners_up(result: SearchResult) -> Table:
+    rows: list[Row] = [
+        {
+            "choices": Shown(", ".join(one.choices), one.choices),
+            **_row(result, one.priced),
+            "times_as_long": one.times_as_long,
+            "against": one.gains,
+        }
+        for one in result.runners_up
+    ]
+    columns = (
+        Column(key="choices", heading="other"),
+        _PLAN,
+        _STEP,
+        Column(key="times_as_long", heading="times as long", kind=Kind.RATIO),
+        Column(key="against", heading="against the best", kind=Kind.PROSE, priority=2),
+        _MEMORY,
+        _FITS,
+    )
+    title = "What each other choice costs"
+    return Table(title=title, key="runners_up", columns=columns, rows=rows, is_shown=bool(rows))
+
+
+def _what_if(changes: Sequence[WhatIf]) -> Table:
+    rows: list[Row] = [
+        {
+            "condition": one.condition,
+            "plan": str(one.best.plan),
+            "batch_size": one.best.batch_size,
+            "time_s": one.best.time_s,
+            "peak_memory_bytes": int(one.best.peak_memory_bytes),
+            "fits": _yes_or_no(one.best.fits),
+            "today_s": _today(one),
+        }
+        for one in changes
+    ]
+    columns = (
+        Column(key="condition", heading="", kind=Kind.PROSE),
+        Column(key="plan", heading="best then"),
+        _STEP,
+        Column(key="today_s", heading="today's best", kind=Kind.SECONDS),
+        _MEMORY,
+        _FITS,
+    )
+    title = "What would change it"
+    return Table(title=title, key="what_if", columns=columns, rows=rows, is_shown=bool(rows))
+
+
+def _today(answer: WhatIf) -> Shown | float | None:
+    """What today's best takes then; people know it where it stays the best."""
+    if answer.today is None:
+        return None
+    return Shown("the same", answer.today.time_s) if answer.today == answer.best else answer.today.time_s
+
+
+def _present(present: Present) -> Within:
+    known: dict[tuple[str, tuple[str, str]], str] = {}
+    rows: list[Row] = []
+    for change in present.changes:
+        texts = spell(change.before, present.mesh), spell(change.after, present.found_mesh)
+        path = argument_path(change.value)
+        line = change.location if change.value.opcode != "parameter" else ""
+        said = {"argument": Shown(shared_path(path, texts, known), path), "line": line}
+        rows.append({**said, "today": texts[0], "plan": texts[1], "times": 1})
+    columns = (
+        Column(key="argument", heading="argument"),
+        Column(key="line", heading="constraint at", kind=Kind.LOCATION),
+        Column(key="today", heading=f"as annotated{_axes_text(present.mesh)}"),
+        Column(key="plan", heading=f"{present.found.plan}{_axes_text(present.found_mesh)}"),
+        Column(key="times", heading="times", kind=Kind.COUNT, sums=True, in_record=False, priority=1),
+    )
+    priced, title = present.priced, "Annotations that differ"
+    table = Table(title=title, key="differing", columns=columns, rows=rows, joins=True, is_shown=bool(rows))
+    return Within("present", View((Facts(_figures(priced)), Text(present), table)))
+
+
+def _figures(priced: PricedPlan | str) -> dict[str, Any]:
+    if isinstance(priced, str):
+        return {"refused": priced}
+    return {"time_s": priced.time_s, "peak_memory_bytes": int(priced.peak_memory_bytes), "fits": priced.fits}
+
+
+def _axes_text(mesh: MeshInfo | None) -> str:
+    axes = zip(mesh.names, mesh.sizes, strict=True) if mesh is not None else ()
+    return "".join(f", {name} {size}" for name, size in axes if size > 1)
 
 
 def improved_view(found: Improved) -> View:
@@ -142,6 +246,10 @@ def _row(result: SearchResult, priced: PricedPlan) -> dict[str, Any]:
         "exposed_s": priced.exposed_s,
         "idle_s": priced.idle_s,
         "peak_memory_bytes": int(priced.peak_memory_bytes),
-        "fits": Shown("yes" if priced.fits else "no", priced.fits),
+        "fits": _yes_or_no(priced.fits),
         **step_record(result.figures(priced)),
     }
+
+
+def _yes_or_no(fits: bool) -> Shown:
+    return Shown("yes" if fits else "no", fits)

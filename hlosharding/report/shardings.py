@@ -70,14 +70,14 @@ def parameters_view(propagated: Propagation, mesh: Any = None) -> View:
     rows: list[Row] = []
     for parameter in propagated.module.entry.parameters:
         sharding = propagated.module.sharding(parameter)
-        path = _shared_path(parameter.path, (str(parameter.shape), spell(sharding, mesh)), known)
+        path = shared_path(parameter.path, (str(parameter.shape), spell(sharding, mesh)), known)
         rows.append({"parameter": path, "shape": parameter.shape, "sharding": sharding, "times": 1})
     columns = (Column(key="parameter", heading="parameter"), _SHAPE, _FOUND, _TIMES)
     title = "Parameters, with their layers and moments"
     return View((Table(title=title, key="parameters", columns=columns, rows=rows, mesh=mesh, joins=True),))
 
 
-def _shared_path(path: str, rest: _RestOfRow, known: dict[tuple[str, _RestOfRow], str]) -> str:
+def shared_path(path: str, rest: _RestOfRow, known: dict[tuple[str, _RestOfRow], str]) -> str:
     """The path of an earlier row of the same parameter (other layer, or whose moment this is), else its own.
 
     `known` finds rows by what follows the name of the argument: a moment's path ends like its parameter's.

@@ -1,5 +1,7 @@
 """Finding better annotations by trying them: the whole pipeline in a loop."""
 
+from hlosharding.search.comparison import RunnerUp
+from hlosharding.search.front import pareto
 from hlosharding.search.mutations import Improved, spec_text
 from hlosharding.search.optimum import Optimum, find_optimum
 from hlosharding.search.plan_files import apply_plan, schedule_of
@@ -8,12 +10,14 @@ from hlosharding.search.plan_search import SearchResult, search
 from hlosharding.search.plan_space import MICROBATCHES, plan_space
 from hlosharding.search.planner import Planner
 from hlosharding.search.plans import Plan, SizedPlan
+from hlosharding.search.present import Present, argument_path
 from hlosharding.search.priced_plan import PricedPlan
 from hlosharding.search.ranking import RankedPlan, Ranking, rank, sample_plans
 from hlosharding.search.searchers import Climb, Grid, Searcher, SearchSpace
 from hlosharding.search.strategies import STRATEGIES, Strategy, fsdp, megatron
 from hlosharding.search.suggest import Suggestion, suggest
 from hlosharding.search.trials import smallest_sets
+from hlosharding.search.what_if import WhatIf, of_memory
 
 __all__ = [
     "MICROBATCHES",
@@ -26,19 +30,25 @@ __all__ = [
     "Plan",
     "PlanRunner",
     "Planner",
+    "Present",
     "PricedPlan",
     "RankedPlan",
     "Ranking",
+    "RunnerUp",
     "SearchResult",
     "SearchSpace",
     "Searcher",
     "SizedPlan",
     "Strategy",
     "Suggestion",
+    "WhatIf",
     "apply_plan",
+    "argument_path",
     "find_optimum",
     "fsdp",
     "megatron",
+    "of_memory",
+    "pareto",
     "plan_space",
     "rank",
     "sample_plans",

@@ -51,6 +51,11 @@ class BatchSizes:
         return _rebuild, (written, self.given, self._named)
 
     @property
+    def is_traced(self) -> bool:
+        """Was the program given as a trace, of one size?"""
+        return isinstance(self._program, Module)
+
+    @property
     def traced(self) -> list[int]:
         """Sizes of which there is a planner."""
         return sorted(self._planners)

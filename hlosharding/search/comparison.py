@@ -1,22 +1,20 @@
-"""Why a plan won: where the others lose their time.
+"""Why a plan won: for each of its choices the best plan that chooses otherwise, and what that costs.
 
 Floor: search.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 from hlosharding.cost import Machine
 from hlosharding.search.plans import Plan
 from hlosharding.search.priced_plan import PricedPlan
 
-_KINDS: Sequence[tuple[str, Callable[[Plan], bool]]] = (
-    ("data alone", lambda plan: plan.tensor == plan.stages == 1),
-    ("tensors alone", lambda plan: plan.data == plan.stages == 1),
-    ("a pipeline alone", lambda plan: plan.data == plan.tensor == 1),
-)
+EQUAL = 1.01
+"""Times as long: no prediction tells apart plans that are so near each other."""
 
 
 def shared_reason(refused: Sequence[tuple[object, str]]) -> str:
@@ -31,56 +29,112 @@ def shared_reason(refused: Sequence[tuple[object, str]]) -> str:
     return f"{count} of {len(refused)} refused: {why}"
 
 
-def explain_winner(table: Sequence[PricedPlan], machine: Machine) -> str:
-    """The winner against the next best, and against the best of each pure kind, of its batch size.
+@dataclass(frozen=True, slots=True)
+class RunnerUp:
+    """The best plan that chooses otherwise than the winner in some words of a plan."""
+
+    choices: tuple[str, ...]
+    """The fields of `Plan` of which this is the best other choice."""
+    priced: PricedPlan
+    winner: PricedPlan
+
+    @property
+    def times_as_long(self) -> float:
+        """Below 1 where it does not fit."""
+        return self.priced.time_s / self.winner.time_s
+
+    @property
+    def gains(self) -> str:
+        """Where it loses time against the winner, and where it saves some."""
+        lost = {
+            "communicating": self.priced.exposed_s - self.winner.exposed_s,
+            "idle": self.priced.idle_s - self.winner.idle_s,
+            "computing": self.priced.compute_s - self.winner.compute_s,
+        }
+        least = _TELLING * self.winner.time_s
+        said = {what: seconds for what, seconds in lost.items() if abs(seconds) > least}
+        return ", ".join(f"{'+' if seconds > 0 else ''}{time_text(seconds)} {what}" for what, seconds in said.items())
+
+    def __str__(self) -> str:
+        takes = f"{time_text(self.priced.time_s)}, {self.times_as_long:.2f} times as long"
+        holds = memory_text(self.priced.peak_memory_bytes) + ("" if self.priced.fits else ", does not fit")
+        why = f" ({self.gains})" if self.gains else ""
+        return f"other {', '.join(self.choices)}: {self.priced.plan} takes {takes}{why}, {holds}"
+
+
+_TELLING = 0.001
+"""Part of a step: less is not worth a word."""
+
+
+def runners_up(table: Sequence[PricedPlan]) -> list[RunnerUp]:
+    """Of the first plan, for its batch size: the best that differs in each choice, of equal ones that which differs in
+    fewest others; choices that go together share theirs.  The cheapest first.
 
     `table`: the best first; not empty.
+
+    >>> from hlosharding.cost import StepBreakdown
+    >>> plans = {"4/1/1/1 fsdp": 1.0, "4/1/1/1": 1.1, "2/2/1/1 fsdp": 1.2, "2/2/1/1": 1.195}
+    >>> table = [PricedPlan(Plan.parse(plan), 8, s, StepBreakdown(flops_s=s), 2e9, True) for plan, s in plans.items()]
+    >>> for found in runners_up(table):
+    ...     print(found)
+    other strategy: 4/1/1/1 takes 1.1 s, 1.10 times as long (+100 ms computing), 2 GB
+    other data, tensor: 2/2/1/1 fsdp takes 1.2 s, 1.20 times as long (+200 ms computing), 2 GB
     """
-    winner = table[0]
-    table = [priced for priced in table if priced.batch_size == winner.batch_size]
-    takes = f"takes {_time_text(winner.time_s)} on {machine.name}: {_spent_text(winner)}"
+    winner, *others = table
+    found = defaultdict[PricedPlan, list[str]](list)
+    for choice in _CHOICES:
+        differing = [
+            each for each in others if each.batch_size == winner.batch_size and choice in _differences(each, winner)
+        ]
+        if differing:
+            best = differing[0]
+            equal = [each for each in differing if each.fits == best.fits and each.time_s <= EQUAL * best.time_s]
+            found[min(equal, key=lambda each: len(_differences(each, winner)))].append(choice)
+    return [RunnerUp(tuple(found[each]), each, winner) for each in sorted(found, key=table.index)]
+
+
+_CHOICES = tuple(field.name for field in fields(Plan))
+
+
+def _differences(one: PricedPlan, other: PricedPlan) -> list[str]:
+    return [name for name in _CHOICES if getattr(one.plan, name) != getattr(other.plan, name)]
+
+
+def winner_text(winner: PricedPlan, machine: Machine) -> str:
+    """What the first plan takes, and where its time goes."""
+    spent = {"computing": winner.compute_s, "communicating": winner.exposed_s, "idle": winner.idle_s}
+    times = ", ".join(f"{time_text(seconds)} {what}" for what, seconds in spent.items())
+    takes = f"takes {time_text(winner.time_s)} on {machine.name}: {times}, {memory_text(winner.peak_memory_bytes)}"
     head = f"{winner.plan} (data/tensor/stages/microbatches) {takes}"
-    if not winner.fits:
-        head = f"no plan fits; the fastest, {head}; {_memory_text(winner, machine)}"
-    lines = [head]
-    if len(table) > 1:
-        lines.append(f"next, {_against_text(table[1], winner, machine)}")
-    for name, is_kind in _KINDS:
-        found = next((priced for priced in table if is_kind(priced.plan)), None)
-        if found is not None and found is not winner:
-            lines.append(f"{name}, {_against_text(found, winner, machine)}")
-    return "\n".join(lines)
+    if winner.fits:
+        return head
+    limit = "on unlike devices" if machine.parts else f"of {memory_text(machine.memory_bytes)}"
+    return f"no plan fits; the fastest, {head} {limit}"
 
 
-def _against_text(other: PricedPlan, winner: PricedPlan, machine: Machine) -> str:
-    if not other.fits:
-        return f"{other.plan}: {_memory_text(other, machine)}"
-    losses = {
-        "in communication": other.exposed_s - winner.exposed_s,
-        "idle": other.idle_s - winner.idle_s,
-        "in computing": other.compute_s - winner.compute_s,
-    }
-    said = [
-        f"{'loses' if lost > 0 else 'saves'} {_time_text(abs(lost))} {what}"
-        for what, lost in losses.items()
-        if abs(lost) > 1e-9
-    ]
-    takes = f"{other.plan}: {_time_text(other.time_s)}, {other.time_s / winner.time_s:.2f} times as long"
-    return "; ".join(filter(None, (takes, ", ".join(said))))
+def memory_text(nbytes: float) -> str:
+    """Three digits.
+
+    >>> memory_text(22.76e9), memory_text(1.6e12), memory_text(229_376)
+    ('22.8 GB', '1,600 GB', '0.229 MB')
+    """
+    return f"{_digits_text(nbytes / 1e9)} GB" if nbytes >= 1e9 else f"{_digits_text(nbytes / 1e6)} MB"
 
 
-def _spent_text(priced: PricedPlan) -> str:
-    spent = {"computing": priced.compute_s, "communicating": priced.exposed_s, "idle": priced.idle_s}
-    times = ", ".join(f"{_time_text(seconds)} {what}" for what, seconds in spent.items())
-    return f"{times}, {priced.peak_memory_bytes / 1e9:,.2f} GB"
+def time_text(seconds: float) -> str:
+    """Three digits.
+
+    >>> time_text(2.034), time_text(-1.81e-3), time_text(34.6e-6), time_text(0.0)
+    ('2.03 s', '-1.81 ms', '34.6 us', '0 s')
+    """
+    if not seconds:
+        return "0 s"
+    unit, size = next((each for each in _TIMES if abs(seconds) >= each[1]), _TIMES[-1])
+    return f"{_digits_text(seconds / size)} {unit}"
 
 
-def _memory_text(priced: PricedPlan, machine: Machine) -> str:
-    holds = f"does not fit: {priced.peak_memory_bytes / 1e9:,.2f} GB"
-    return (
-        f"{holds} at most, on unlike devices" if machine.parts else f"{holds} of {machine.memory_bytes / 1e9:,.2f} GB"
-    )
+_TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 
 
-def _time_text(seconds: float) -> str:
-    return f"{seconds:,.3g} s" if seconds >= 1 else f"{seconds * 1e3:,.3g} ms"
+def _digits_text(value: float) -> str:
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"

@@ -21,8 +21,10 @@ from hlosharding.schedule import (
     StageLayout,
     argument_numbers,
     flows_of,
+    is_layout_call,
     keep_split,
     sharding_as_read,
+    without_layout_calls,
 )
 from hlosharding.search.planner import Planner, argument_of
 from hlosharding.search.plans import AXES, CONTEXT, EXPERTS, REPLICAS, Plan
@@ -90,6 +92,27 @@ def apply_plan(file: PlanFile, module: Module) -> Module:
         if plan is not None and file.mesh is not None:
             axes = replace(Planner(module, file.batch).axes_of(plan), mesh=file.mesh)
         keep_split(made, axes.mesh, flows_of(batch, shardings, axes))
+    return made
+
+
+def one_program(planner: Planner, plan: Plan, machine: Machine) -> Module:
+    """The program of all devices that a plan of one stage and one microbatch means, for XLA's own partitioner.
+
+    Its writer's constraints are there as the plan has them.  Raises ScheduleError for other plans.
+    """
+    if plan.stages * plan.microbatches > 1:
+        remedy = "run its schedule, or search among plans of one stage and one microbatch"
+        raise ScheduleError(f"{plan} is no one program of all devices, as jax.jit compiles", remedy=remedy)
+    bare = without_layout_calls(planner.module).clone()
+    bare.shardings, bare.mesh, bare.num_partitions = {}, None, 1
+    made, planned = apply_plan(plan_file(planner, plan, machine), bare), planner.annotate(plan)
+    calls = {
+        call.name: sharding
+        for call in planner.module.instructions
+        if is_layout_call(call)
+        if (sharding := planned.sharding(planned.by_name(call.name))) is not None
+    }
+    made.shardings.update({made.by_name(name).id: sharding for name, sharding in calls.items()})
     return made
 
 

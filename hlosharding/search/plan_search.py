@@ -6,34 +6,38 @@ Floor: search.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from hlosharding.compiler import partition
 from hlosharding.cost import Machine, Runtime, StepFigures
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Module
 from hlosharding.notebook import InNotebooks
-from hlosharding.plans import PlanFile
+from hlosharding.plans import ExportedPlan, PlanFile, export_plan
 from hlosharding.progress import Progress, counting
+from hlosharding.propagation import propagate
 from hlosharding.schedule import Schedule
 from hlosharding.search.batch_sizes import BatchSizes
-from hlosharding.search.comparison import explain_winner, shared_reason
+from hlosharding.search.comparison import RunnerUp, memory_text, runners_up, shared_reason, winner_text
 from hlosharding.search.least_seconds import LeastWork, least_seconds
 from hlosharding.search.mutations import Improved, improve_plan
 from hlosharding.search.optimum import OPTIMUM, OptimumOf
-from hlosharding.search.plan_files import plan_file
+from hlosharding.search.plan_files import one_program, plan_file
 from hlosharding.search.plan_prices import sort_by_family
 from hlosharding.search.plan_space import MICROBATCHES, choose_plans, find_said
 from hlosharding.search.plans import Plan, SizedPlan
+from hlosharding.search.present import Present, beside_present
 from hlosharding.search.price_file import KnownPrices, Outcome, price_facts
 from hlosharding.search.price_workers import PriceWorkers
 from hlosharding.search.priced_plan import PricedPlan, sort_by_throughput
 from hlosharding.search.pricer import Answer, Pricer, Task
 from hlosharding.search.ranking import Ranking, rank_plans
-from hlosharding.search.searchers import Searcher, SearchSpace, choose_searcher
+from hlosharding.search.searchers import Grid, Searcher, SearchSpace, choose_searcher
 from hlosharding.search.strategies import Strategy
+from hlosharding.search.what_if import WhatIf, contenders, of_memory, other_conditions
 
 AskPrices = Callable[[Sequence[Task]], Iterator[Answer]]
 """Who prices plans, in whatever order."""
@@ -65,15 +69,21 @@ class SearchResult(InNotebooks):
     @property
     def best(self) -> Plan:
         """The fastest that fits.  Raises ScheduleError where none does, with the reason."""
-        if not self.table:
-            raise ScheduleError(self.explain())
-        if not self.table[0].fits:
+        first = self._first
+        if not first.fits:
             raise ScheduleError(
                 f"no plan fits {self.machine.name}",
                 where=f"{len(self.table)} priced, {len(self.refused)} refused",
                 remedy="take more devices, smaller batches, or look at .table and .refused",
             )
-        return self.table[0].plan
+        return first.plan
+
+    @property
+    def _first(self) -> PricedPlan:
+        """Raises ScheduleError, with the reason, where no plan was priced."""
+        if not self.table:
+            raise ScheduleError(self.explain())
+        return self.table[0]
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -102,6 +112,22 @@ class SearchResult(InNotebooks):
         best = self.best
         return plan_file(self.sizes.planner(self.table[0].batch_size), best, self.machine)
 
+    def export_plan(self) -> ExportedPlan:
+        """The best plan for a stock `jax.jit`: `in_shardings`, `out_shardings`, and the lines for the function itself.
+
+        Raises ScheduleError where none fits, and for stages and microbatches, which `jax.jit` does not have.
+
+        >>> import jax.numpy as jnp, hlosharding as hs
+        >>> found = search(lambda w, x: x @ w, jnp.ones((64, 64)), jnp.ones((8192, 64)), machine=hs.machines.h100(4))
+        >>> found.best.data, *map(tuple, found.export_plan().in_specs)
+        (4, (), ('data',))
+        """
+        best, planner = self.best, self.sizes.planner(self.table[0].batch_size)
+        program = propagate(one_program(planner, best, self.machine))
+        made, present = export_plan(partition(program, machine=self.machine)), self.present
+        own = present.own_lines if present is not None else ()
+        return replace(made, unsaid=(*made.unsaid, *own))
+
     def measured(self, most: int = 10, *, progress: Progress | bool = True) -> Ranking:
         """The fastest that fit, run on JAX's devices and ranked by what they take; of the best one's batch size."""
         size = self.table[0].batch_size if self.table else self.sizes.given
@@ -127,35 +153,98 @@ class SearchResult(InNotebooks):
         x P('tensor',) True
         up None True
         """
-        if not self.table:
-            raise ScheduleError("no plan was priced", remedy="look at .refused for the reasons")
         optimal = [priced for priced in self.table[1:] if priced.plan.strategy == OPTIMUM and priced.fits][:1]
-        starts = [priced.sized_plan for priced in (self.table[0], *optimal)]
+        starts = [priced.sized_plan for priced in (self._first, *optimal)]
         return improve_plan(self.sizes.planner, starts, self.machine, steps, progress)
 
+    def repriced(
+        self,
+        *,
+        machine: Machine | None = None,
+        batch_size: int | None = None,
+        most: int = 6,
+        progress: Progress | bool = True,
+    ) -> SearchResult:
+        """On another machine, or of a function for another batch, the plans that may be the best there: the best of
+        this search, those that are faster and do not fit, and the best of each other choice; the first `most`.
+
+        Raises ScheduleError where no plan was priced, for a machine of fewer devices, and for another batch of a
+        program that was traced already.
+
+        >>> import jax.numpy as jnp, hlosharding as hs
+        >>> wide, rows = jnp.ones((1024, 1024)), jnp.ones((8, 1024))
+        >>> found = search(lambda w, x: jnp.tanh(x @ w), wide, rows, machine=hs.machines.h100(2))
+        >>> other = found.repriced(machine=hs.machines.a100(2), batch_size=4096)
+        >>> other.table[0].batch_size, other.table[0].time_s > found.table[0].time_s
+        (4096, True)
+        """
+        machine, size = machine or self.machine, batch_size or self._first.batch_size
+        self.sizes.planner(size)  # raises here what else would refuse each plan
+        every = [SizedPlan(plan, size) for plan in choose_plans(machine, contenders(self.table)[:most])]
+        run = _PlanSearch(self.sizes, every, machine, KnownPrices(None, None), progress)
+        return run.run(Grid(), Pricer(self.sizes, machine, None).price)
+
+    def what_if(self, *, progress: Progress | bool = True) -> list[WhatIf]:
+        """The best plan with links half and twice as fast, and of a function for half and twice the batch: of those
+        that `repriced` prices.  `explain` says what other memory would change.
+
+        Raises ScheduleError where no plan was priced.
+
+        >>> import jax.numpy as jnp, hlosharding as hs
+        >>> wide, rows = jnp.ones((1024, 1024)), jnp.ones((8, 1024))
+        >>> found = search(lambda w, x: jnp.tanh(x @ w), wide, rows, machine=hs.machines.h100(2))
+        >>> print(*(answer.condition for answer in found.what_if()), sep=", ")
+        links inside the node half as fast, links inside the node twice as fast, batch of 4, batch of 16
+        """
+        best, is_traced = self._first, self.sizes.is_traced
+        asked = other_conditions(self.machine, None if is_traced else best.batch_size)
+        found = ((said, self.repriced(**other, progress=progress)) for said, other in asked)
+        return [WhatIf.of(said, other.table, best.plan) for said, other in found if other.table]
+
+    @cached_property
+    def runners_up(self) -> list[RunnerUp]:
+        """Of each choice the best plan that chooses otherwise; where nothing was priced there are none."""
+        return runners_up(self.table) if self.table else []
+
+    @cached_property
+    def present(self) -> Present | None:
+        """The program as it is annotated today, priced by the same simulation, and where the best plan differs; None
+        where it is not annotated, or no plan was priced."""
+        best = self.table[0] if self.table else None
+        return best and beside_present(self.sizes.planner(best.batch_size), best, self.machine)
+
     def explain(self) -> str:
-        """Why the winner won: against the best of each pure kind, and the next best; and what donating would save.
+        """What the best plan takes; of each of its choices the best plan that chooses otherwise; the best with more and
+        with less memory; how far off predictions were, and what donating would save.
 
         Where no plan could be priced, the reason that most of them share.
         """
+        said = map(str, (*self.runners_up, *of_memory(self.table, self.machine), self.present or ""))
+        return "\n".join(filter(None, (self.headline, *said, self.notes)))
+
+    @property
+    def headline(self) -> str:
+        """What the best plan takes, or why there is none."""
         if not self.table:
             return f"no plan could be priced on {self.machine.name}; {shared_reason(self.refused)}"
-        figures = str(self.figures(self.table[0]))
-        return "\n".join(filter(None, (explain_winner(self.table, self.machine), figures, self._undonated)))
+        return winner_text(self.table[0], self.machine)
 
     @cached_property
+    def notes(self) -> str:
+        """What bounds the best plan, how far off predictions were, what donating would save."""
+        return "\n".join(filter(None, (str(self.figures(self.table[0])), self._undonated))) if self.table else ""
+
+    @property
     def _undonated(self) -> str:
         """Where nothing is donated, and the step updates arguments: what the best plan needs if they are."""
-        if not self.table or self.sizes.donates:
-            return ""
         best = self.table[0]
-        donor = self.sizes.planner(best.batch_size).with_donation()
+        donor = None if self.sizes.donates else self.sizes.planner(best.batch_size).with_donation()
         if donor is None:
             return ""
         planner, names = donor
         run = planner.schedule(best.plan, self.machine).simulate(self.machine)
         saved = best.peak_memory_bytes - run.peak_memory_bytes
-        return f"donating {', '.join(names)} would save {saved / 1e9:,.2f} GB" if saved >= 5e6 else ""
+        return f"donating {', '.join(names)} would save {memory_text(saved)}" if saved >= 5e6 else ""
 
     def __str__(self) -> str:
         return self.explain()

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from hlosharding.errors import AnnotationError, ScheduleError
 from hlosharding.frontends import annotate
-from hlosharding.ir import Instruction, Module
+from hlosharding.ir import Instruction, Module, rewrite
 from hlosharding.propagation import propagate
 from hlosharding.schedule import arguments_by_name, is_layout_call
 from hlosharding.search.plans import CONTEXT, EXPERTS, REPLICAS
@@ -230,7 +230,10 @@ def split_arguments(module: Module, ways: Ways, *specs: Specs) -> Module:
     wanted = {number: spec for each in specs for number, spec in number_specs(module, each).items()}
     made = annotate(module, {parameters[number].name: spec for number, spec in wanted.items()}, mesh=mesh)
     said = {p.id: made.shardings[p.id] for p in made.entry.parameters if p.parameter_number in wanted}
-    said |= {call.id: sharding for call, sharding in _constraints(made, module, mesh)}
+    constraints = dict(_constraints(made, module, mesh))
+    for call in [inst for inst in made.instructions if is_layout_call(inst) and inst not in constraints]:
+        rewrite.change_opcode(call, "copy")  # of other axes: it says nothing here
+    said |= {call.id: sharding for call, sharding in constraints.items()}
     results = {r.id: said[p.id] for r, p in find_updated(made).items() if p.id in said}
     said = results | said  # what is updated lies as it did
     made.mesh, made.num_partitions = module.mesh, mesh.num_devices
@@ -252,15 +255,15 @@ def _split_slices(parameter: Instruction) -> None:
 
 
 def _constraints(made: Module, module: Module, mesh: MeshInfo) -> Iterator[tuple[Instruction, HloSharding]]:
-    """The program's own constraints, of loops, too, over those axes of its mesh that are ways by name."""
+    """The program's own constraints, of loops, too, where all axes of theirs are ways by name: without the others a dim
+    would be whole that the writer splits."""
     if module.mesh is None:
         return
     for given, call in zip(module.instructions, made.instructions, strict=True):
         sharding = module.sharding(given) if is_layout_call(given) else None
         said = {} if sharding is None else axes_by_dim(sharding, module.mesh)
-        axes = {dim: [axis for axis in names if axis in mesh.names] for dim, names in said.items()}
-        if any(axes.values()):
-            yield call, HloSharding.unnamed(mesh, spec_of(axes), call.shape.rank)
+        if said and {axis for axes in said.values() for axis in axes} <= set(mesh.names):
+            yield call, HloSharding.unnamed(mesh, spec_of(said), call.shape.rank)
 
 
 def _check_divides(parameter: Instruction, sharding: HloSharding) -> None:

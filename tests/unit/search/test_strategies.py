@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
@@ -233,3 +234,23 @@ def test_of_sequences_that_are_one_longer_inputs_and_labels_are_split() -> None:
     lying = {str(found.sharding(inst)) for inst in slices}
     assert (len(slices), lying) == (2, {"{devices=[2,2,1]<=[4]}"})
     assert str(found.sharding(found.entry.parameters[1])) == "{devices=[2,1,1,2]<=[4] last_tile_dim_replicate}"
+
+
+@pytest.mark.parametrize("strategy", ["megatron", "fsdp", "zero1"])
+@pytest.mark.parametrize("axes", [("data", "tensor"), ("data", "model"), ("rows", "model")])
+def test_constraints_hold_over_axes_that_plans_have_and_are_in_no_strategys_way(
+    strategy: str, axes: tuple[str, str], cpu_devices: list[Any]
+) -> None:
+    mesh = Mesh(np.array(cpu_devices[:8]).reshape(4, 2), axes)
+
+    def step(weights: Any, x: jax.Array) -> jax.Array:
+        hidden = jax.lax.with_sharding_constraint(jnp.tanh(x @ weights[0]), NamedSharding(mesh, P(*axes)))
+        return jnp.sum(hidden @ weights[1])
+
+    weights, x = arguments()
+    planner = Planner(hs.trace(step, mesh=mesh)(weights, x), ["x"])
+    found = planner.annotate(Plan(4, 2, strategy=strategy))
+    said = [str(sharding) for inst in found.of_opcodes("custom-call") if (sharding := found.sharding(inst)) is not None]
+    assert said == (["{devices=[4,2]<=[8]}"] if axes == ("data", "tensor") else [])
+    ours = planner.schedule(Plan(4, 2, strategy=strategy)).run_reference(*weights, x)
+    np.testing.assert_allclose(ours[0], step(weights, x), rtol=1e-4)
