@@ -7,7 +7,7 @@ the program is partitioned and priced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hlosharding.compiler import Partitioned, partition, prices_of
@@ -23,7 +23,7 @@ from hlosharding.propagation import LostOffer, Propagation, propagate
 from hlosharding.reshard import MORE_WORK
 from hlosharding.search.candidates import find_candidates
 from hlosharding.search.trials import LARGEST_SET, Hit, smallest_sets
-from hlosharding.search.whole_program import find_annotations
+from hlosharding.search.whole_program import find_annotations, find_changes
 from hlosharding.sharding import HloSharding, MeshInfo, spell
 
 _MOST_PRICED = 12
@@ -97,7 +97,8 @@ def suggest(
     progress: Progress | bool = True,
 ) -> list[Suggestion]:
     """The smallest sets of annotations that split the value `name`, or, where it is split, end its conflicts; of no
-    value those with which the whole program takes least on `machine` (its own annotations bind; `find_optimum`).
+    value those with which the whole program takes least on `machine` (`find_optimum`; its own annotations bind), and
+    the fewest changes of its arguments' shardings that save nearly all that such may save.
 
     `conflict`: the neighbour whose offer lost (as `explain(name).conflicts` tells it); by default all of them.  A
     conflict has ended when the two agree and the program has fewer conflicts than before.  Values within a few ops are
@@ -149,16 +150,26 @@ def suggest(
 
 
 def _suggest_whole(module: Module, before: Propagation, run: _Pipeline, mesh: MeshInfo | None) -> list[Suggestion]:
-    """The one set with which the program takes least; none where it takes no more as it is."""
-    machine = run.machine_for(module)
+    """With which the program takes less: additional annotations; and the fewest changes of its arguments'."""
+    machine, mesh = run.machine_for(module), mesh or module.mesh
     if machine.num_devices < 2:
         raise AnnotationError("there is one device", remedy="say for how many: machine=hs.machines.h100(8)")
     run = replace(run, machine=machine, num_partitions=machine.num_devices)
-    best = find_annotations(module, machine, mesh or module.mesh)
-    said = {name: s for name, s in best.items() if module.sharding(module.by_name(name)) != s}
-    hit = Hit(tuple(said.items()), run.propagate(annotate(module, said, mesh=mesh)), is_smallest=False)
+
+    def propagated(said: Mapping[str, HloSharding]) -> Propagation:
+        return run.propagate(annotate(module, said, mesh=mesh))
+
+    def seconds(said: Mapping[str, HloSharding]) -> float:
+        made = run.partition(propagated(said))
+        return step_seconds(made.module, made.cost)
+
+    best = find_annotations(module, machine, mesh)
+    added = {name: s for name, s in best.items() if module.sharding(module.by_name(name)) != s}
+    found = [said for said in (added, find_changes(module, machine, mesh, seconds)) if said]
+    hits = [Hit(tuple(said.items()), propagated(said), is_smallest=False) for said in found]
     question = _Question(module, None, before, run, _annotated_names(module), ends_conflict=False)
-    return [answer for answer in question.find_answers([hit]) if answer.time_s < answer.time_before_s]
+    faster = [answer for answer in question.find_answers(hits) if answer.time_s < answer.time_before_s]
+    return sorted(faster, key=lambda answer: answer.time_s)
 
 
 def _annotated_names(module: Module) -> set[str]:

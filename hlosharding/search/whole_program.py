@@ -1,11 +1,12 @@
-"""Annotations for a program that has none: its arguments' best shardings, and of inner values as few as do it.
+"""Annotations for a program that has none: its arguments' best shardings, and of inner values as few as do it.  And of
+one that has some, the fewest other shardings of arguments that save what such may save.
 
 Floor: search.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from hlosharding.cost import Machine
 from hlosharding.frontends import annotate
@@ -39,6 +40,34 @@ def find_annotations(module: Module, machine: Machine, mesh: MeshInfo | None) ->
     inner = [name for name in best.said if name not in boundary]
     needed = smallest(inner, _Likeness(best, boundary).holds, _MOST_TRIED) if inner else []
     return {name: sharding for name, sharding in best.said.items() if name in boundary or name in needed}
+
+
+def find_changes(
+    module: Module, machine: Machine, mesh: MeshInfo | None, seconds: Callable[[Mapping[str, HloSharding]], float]
+) -> dict[str, HloSharding]:
+    """Of an annotated program, by name, the fewest other shardings of arguments that save nine tenths of what all of
+    them do; none where nobody annotated any, or they save nothing.  `seconds`: what it takes with such shardings.
+    """
+    parameters = module.entry.parameters
+    given = {p.name: sharding for p in parameters if (sharding := module.sharding(p)) is not None}
+    if not given:
+        return {}
+    free = module.clone()
+    free.shardings = {i: s for i, s in module.shardings.items() if i not in {p.id for p in parameters}}
+    best = find_optimum(free, machine, mesh or _mesh_of_nodes(machine))
+    wanted = {p.name: s for p, s in best.shardings.items() if p.name in given}
+    changes = [(name, sharding) for name, sharding in wanted.items() if given[name] != sharding]
+    before, after = seconds({}), seconds(dict(changes))
+    if after >= before:
+        return {}
+    enough = after + _REST * (before - after)
+    return dict(smallest(changes, lambda part: seconds(dict(part)) <= enough, _MOST_PARTITIONED))
+
+
+_REST = 0.1
+"""Of what all changes save: for so much nobody touches another line."""
+_MOST_PARTITIONED = 24
+"""Sets of changes; each is partitioned."""
 
 
 class _Likeness:

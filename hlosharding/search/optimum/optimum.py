@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import cycle
 from typing import Any, NamedTuple
@@ -64,6 +64,8 @@ class Optimum:
     """Seconds that were predicted of it."""
     bound_s: float
     """No choice takes less, as `spent` counts, all communication hidden that may be."""
+    others: tuple[Optimum, ...] = field(default=(), repr=False)
+    """Other answers, to the same question and to others, that a simulation found slower."""
 
     @cached_property
     def annotated(self) -> Module:
@@ -97,7 +99,7 @@ class Optimum:
 
     def improved(self, steps: int = 100) -> Optimum:
         """Changed for one argument at a time, the largest first, where the simulation finds that faster, until no
-        change helps, or so many were tried.
+        change helps, or so many were tried; likewise each of the other answers: the fastest end.
 
         >>> import jax, jax.numpy as jnp, hlosharding as hs
         >>> shape = lambda *dims: jax.ShapeDtypeStruct(dims, jnp.float32)
@@ -106,6 +108,10 @@ class Optimum:
         >>> best.improved().time_s <= best.time_s
         True
         """
+        return min((one._climbed(steps) for one in (self, *self.others)), key=_speed)
+
+    def _climbed(self, steps: int) -> Optimum:
+        """From this one alone."""
         parameters = [p for p in self.module.entry.parameters if p in self.shardings]
         order = sorted(parameters, key=lambda p: (-p.shape.byte_size, p.parameter_number))
         best, tried, unchanged = self, {_spelled(self.said)}, 0
@@ -124,7 +130,7 @@ class Optimum:
             if _spelled(said) not in tried and len(tried) <= steps:
                 tried.add(_spelled(said))
                 found.append(replace(self, said=said, shardings={**self.shardings, parameter: place}))
-        best = min(found, key=lambda one: (not one.fits, one.time_s))
+        best = min(found, key=_speed)
         if best is not self and best.time_s < self.time_s * (1 - _LEAST_GAIN):
             yield best
 
@@ -171,8 +177,13 @@ def find_optimum(
             where=f"{machine.memory_bytes / 1e9:,.1f} GB a device",
             remedy="take more devices, a smaller batch, or recomputation (jax.checkpoint)",
         )
-    best = min(found, key=lambda one: (0.0, one.time_s) if one.fits else (one.simulation.peak_memory_bytes, 0.0))
-    return replace(best, bound_s=max(one.bound_s for one in found))
+    best, *others = sorted(found, key=_speed)
+    return replace(best, bound_s=max(one.bound_s for one in found), others=tuple(others))
+
+
+def _speed(one: Optimum) -> tuple[bool, float]:
+    """Of two the lesser is the better one: what fits, then what is faster; else what is smaller."""
+    return (False, one.time_s) if one.fits else (True, one.simulation.peak_memory_bytes)
 
 
 def _batch_of(module: Module) -> Collection[int]:
