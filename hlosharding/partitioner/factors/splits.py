@@ -109,7 +109,8 @@ def splits_of_mesh(mesh: TileAssignment, num_factors: int, may_be_split: Callabl
         allowed = tuple(tuple(n for n in counts if may_be_split(f, n)) for f in range(num_factors))
         found = _all_splits(axes, allowed)
     if found is None:
-        raise ShardingError(f"more than {_MOST} ways to put axes of {mesh.dims} on {num_factors} dims")
+        what = f"there are more than {_MOST} ways to put the axes of a mesh of {mesh.dims} on {num_factors} dims"
+        raise ShardingError(what, remedy="take a mesh of fewer axes")
     return found
 
 

@@ -164,9 +164,12 @@ def find_optimum(
     What arrays that lie so take together is bounded first, and then more tightly where the program that comes of it
     takes more; where it still does, the smallest is given back (`Optimum.fits`).
 
-    Raises ScheduleError where nothing can fit.
+    Raises ScheduleError where nothing can fit, and for a mesh of other devices; ShardingError for too many axes.
     """
     mesh = mesh_of(mesh) if isinstance(mesh, Mapping) else MeshInfo.from_jax(mesh)
+    if mesh.num_devices != machine.num_devices:
+        what = f"a mesh of {mesh.num_devices} devices, and {machine.num_devices} of {machine.name}"
+        raise ScheduleError(what, remedy="say as many axes as it has devices, or machine.with_devices(...)")
     batch = _batch_of(module) if batch is None else batch
     donated = [p.parameter_number for p in find_updated(module).values()] if donated is None else donated
     choices = ProgramChoices(module, TileAssignment.from_iota(mesh.sizes), ObjectivePrices(machine), batch, donated)

@@ -12,7 +12,7 @@ import pytest
 
 import hlosharding as hs
 from hlosharding.cost import machines
-from hlosharding.errors import ScheduleError
+from hlosharding.errors import ScheduleError, ShardingError
 from hlosharding.partitioner import even_placements
 from hlosharding.search.optimum import OptimumOf, find_optimum
 from hlosharding.sharding import MeshInfo, TileAssignment
@@ -74,6 +74,19 @@ def test_nothing_fits() -> None:
     machine = replace(machines.h100(4), memory_bytes=1e6)
     with pytest.raises(ScheduleError, match="no shardings of its values let the step fit"):
         find_optimum(hs.trace(step)(*arguments), machine, FOUR)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "error", "message"),
+    [
+        ({"x": 2}, ScheduleError, "a mesh of 2 devices, and 256 of h100"),
+        (dict.fromkeys("abcdefgh", 2), ShardingError, "more than 2048 ways .* take a mesh of fewer axes"),
+    ],
+)
+def test_a_mesh_that_does_not_suit(sizes: dict[str, int], error: type[Exception], message: str) -> None:
+    step, arguments = perceptron(1024, 1024, 1024, 1024)
+    with pytest.raises(error, match=message):
+        find_optimum(hs.trace(step)(*arguments), machines.h100(256), sizes)
 
 
 def test_a_search_takes_it_for_a_strategy() -> None:
