@@ -1,0 +1,6 @@
+"""Layers divided into stages on submeshes, by a dynamic program."""
+
+from hlosharding.search.stages.division import Division, divide_layers
+from hlosharding.search.stages.run_prices import RunPrices, Stage
+
+__all__ = ["Division", "RunPrices", "Stage", "divide_layers"]
