@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from hlosharding.search import (
         Climb,
         Grid,
+        InterOp,
         Plan,
         Ranking,
         SearchResult,
@@ -98,8 +99,8 @@ _NAMES = {
     "reshard": "ReshardPlan plan_reshard",
     "transfer": "TransferPlan plan_transfer",
     "schedule": "Schedule ScheduleSimulation parse_schedule pipelined simulate",
-    "search": "Climb Grid Plan Ranking SearchResult SizedPlan Suggestion apply_plan fsdp megatron rank schedule_of"
-    " search suggest",
+    "search": "Climb Grid InterOp Plan Ranking SearchResult SizedPlan Suggestion apply_plan fsdp megatron rank"
+    " schedule_of search suggest",
     "plans": "Difference ExportedPlan PlanFile check_plan diff export_plan",
     "report": "Report collectives_view draw draw_svg pareto_svg program_svg report show to_html to_record",
     "compiler": "CollectiveExplanation Explanations Partitioned ShardedArray device_put explain jit partition",
@@ -128,6 +129,7 @@ __all__ = [
     "Grid",
     "HloSharding",
     "HloShardingError",
+    "InterOp",
     "LoadError",
     "LostOffer",
     "Machine",

@@ -15,7 +15,8 @@ from hlosharding.schedule.cutting import (
     pipelined,
     sharding_as_read,
 )
-from hlosharding.schedule.op import Known, Op, UserOp
+from hlosharding.schedule.local_ops import Add
+from hlosharding.schedule.op import Known, Op, UserOp, Work
 from hlosharding.schedule.parser import parse_schedule
 from hlosharding.schedule.pipelines import (
     ORDERS,
@@ -40,6 +41,7 @@ from hlosharding.schedule.value_type import ValueType, devices_text
 __all__ = [
     "ORDERS",
     "SPLIT_BACKWARD",
+    "Add",
     "Closing",
     "Cutter",
     "Known",
@@ -63,6 +65,7 @@ __all__ = [
     "Usage",
     "UserOp",
     "ValueType",
+    "Work",
     "argument_numbers",
     "arguments_by_name",
     "device_orders",

@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Protocol
 
 from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
+from hlosharding.search.plan_space import divisors
 from hlosharding.search.planner import Planner
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.price_file import Outcome
 from hlosharding.search.priced_plan import PricedPlan, sort_by_throughput
+from hlosharding.search.stages import DividedPlan, divide_plan
 from hlosharding.search.tensor_parallel import expert_dims
 
 PricePlans = Callable[[Sequence[SizedPlan]], Mapping[SizedPlan, Outcome | None]]
@@ -89,12 +92,42 @@ class Climb:
         known.update(price(list(new)[:left]))
 
 
+@dataclass(frozen=True)
+class InterOp:
+    """Alpa's pass between operators: for each number of stages, and of tensor ways inside them, layers are priced one
+    by one, and a dynamic program says how many each stage has so that a step takes least.  What promises most is priced
+    as a whole, beside an expert's first thoughts without stages.
+    """
+
+    rounds: tuple[int, ...] = (8,)
+    """Microbatches of a pipeline, over its stages."""
+    most: int = 6
+    """Pipelines that are priced as a whole."""
+
+    def search(self, space: SearchSpace, price: PricePlans) -> None:
+        """Pipelines together, as their programs have much in common."""
+        whole = (plan for plan in first_plans(space.machine) if plan.stages == 1)
+        price([SizedPlan(plan, space.batch_size) for plan in whole if plan.divides(space.batch_size)])
+        promising, refused = list[DividedPlan](), list[Plan]()
+        for plan in pipelines(space.machine, self.rounds):
+            if not plan.divides(space.batch_size):
+                continue
+            try:
+                found = divide_plan(space.planner, plan, space.machine)
+            except ScheduleError:  # which says why, where the plan is priced
+                refused.append(plan)
+            else:
+                promising += [found] if found else []
+        chosen = [each.plan for each in sorted(promising)[: self.most]]
+        price([SizedPlan(plan, space.batch_size) for plan in (*chosen, *refused)])
+
+
 def choose_searcher(given: Searcher | None, said: Sequence[str]) -> Searcher:
     """Who is given; else `Climb` where nothing is said of the plans, by name.  Raises ScheduleError where both are."""
     if given is None:
         return Grid() if said else Climb()
     names = [name for name in said if name != "batch"]
-    if isinstance(given, Climb) and names:
+    if isinstance(given, Climb | InterOp) and names:
         what = f"{', '.join(names)} are said, and a searcher that chooses plans by itself"
         raise ScheduleError(what, remedy="leave out one of the two, or take searcher=Grid()")
     return given
@@ -133,6 +166,19 @@ def first_plans(machine: Machine) -> Iterator[Plan]:
             yield Plan(devices // stages, 1, stages, 8 * stages, strategy="zero1")
 
 
+def pipelines(machine: Machine, rounds: Iterable[int]) -> Iterator[Plan]:
+    """Stages of as many devices each, of these each number as tensor ways inside a node; `rounds`: as of `InterOp`.
+
+    >>> from hlosharding.cost import machines
+    >>> [str(plan) for plan in pipelines(machines.h100(4), [8])]
+    ['2/1/2/16 zero1', '1/2/2/16 zero1 sequence', '1/1/4/32 zero1']
+    """
+    for stages, tensor in product(divisors(machine.num_devices)[1:], divisors(machine.devices_per_node)):
+        data, rest = divmod(machine.num_devices, stages * tensor)
+        for each in rounds if data and not rest else ():
+            yield Plan(data, tensor, stages, each * stages, strategy="zero1", sequence=tensor > 1)
+
+
 def next_plans(plan: Plan, machine: Machine) -> Iterator[Plan]:
     """One step from a plan: half or twice as many ways of a kind, of microbatches or of copies; another strategy or
     schedule; sequences split or not.
@@ -155,7 +201,8 @@ def next_plans(plan: Plan, machine: Machine) -> Iterator[Plan]:
             yield from _made(plan, {**ways, fewer: ways[fewer] // 2, more: ways[more] * 2}, machine)
     if plan.stages > 1:
         yield from (replace(plan, microbatches=k) for k in _halved_and_doubled(plan.microbatches) if k >= 2)
-        yield from (replace(plan, schedule=name) for name in ("", "1f1b-x2", "1f1b-x4") if name != plan.schedule)
+        others = (name for name in ("", "1f1b-x2", "1f1b-x4") if name != plan.schedule)
+        yield from (replace(plan, schedule=name, layers=()) for name in others)
     for part in ("replicas", "context", "experts"):
         if plan.strategy or part != "replicas":  # else all data ways hold copies
             yield from _with_part(plan, part)
@@ -173,6 +220,7 @@ def _made(plan: Plan, ways: Mapping[str, int], machine: Machine) -> Iterator[Pla
         microbatches=several if stages > 1 else 1,
         schedule=plan.schedule if stages > 1 else "",
         even=plan.even and stages > 1,
+        layers=plan.layers if stages == plan.stages else (),
         sequence=ways["tensor"] > 1 and (plan.sequence or plan.tensor == 1),
     )
 

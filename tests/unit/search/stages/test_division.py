@@ -52,7 +52,7 @@ def questions(draw: st.DrawFn) -> Question:
         return random.integers(0, most, (len(sizes), LAYERS, *dims)) / 8
 
     if draw(st.booleans()):
-        names = ("seconds", "once", "kept", "held")
+        names = ("seconds", "once", "kept", "held", "scratch")
         prices = RunPrices.of_layers(sizes, **{name: figures() for name in names})
     else:
         prices = RunPrices(np.array(sizes), *(figures(LAYERS) for _ in range(4)))
@@ -79,11 +79,9 @@ def test_no_division_takes_less(question: Question) -> None:
 def example(layers: np.ndarray, sizes: list[int], **figures: float) -> RunPrices:
     """Layers that n devices compute in an n-th of the time; per layer the same of all else, over the devices."""
     shares = 1 / np.array(sizes)[:, None]
-    return RunPrices.of_layers(
-        sizes,
-        seconds=layers * shares,
-        **{name: figures.get(name, 0.0) * shares * np.ones_like(layers) for name in ("once", "kept", "held")},
-    )
+    others = dict.fromkeys(("once", "kept", "held", "scratch"), 0.0) | figures
+    alike = {name: figure * shares * np.ones_like(layers) for name, figure in others.items()}
+    return RunPrices.of_layers(sizes, seconds=layers * shares, **alike)
 
 
 def test_a_heavy_end_has_fewer_layers() -> None:
@@ -111,12 +109,19 @@ def test_the_first_stage_holds_one_microbatch_more(memory: float, ends: list[int
     assert (found and [stage.stop for stage in found.stages[:-1]]) == ends
 
 
+def test_of_equal_ones_the_most_even_is_found() -> None:
+    """Whatever the first stages have, the last one is the slowest."""
+    found = divide_layers(example(np.array([1.0] * 6 + [9.0, 9.0]), [1]), devices=4, microbatches=8, memory_bytes=1)
+    assert found is not None
+    assert [stage.stop - stage.first for stage in found.stages] == [3, 3, 1, 1]
+
+
 def test_sixteen_layers_on_64_devices_take_a_tenth_of_a_second() -> None:
     random = np.random.default_rng(0)
     sizes = [size for size in (1, 2, 4, *range(8, 65, 8)) for _ in range(4)]
     figures = {name: random.uniform(1, 2, (len(sizes), 16)) / np.array(sizes)[:, None] for name in ("seconds", "once")}
     held = random.uniform(1, 2, (len(sizes), 16)) / np.array(sizes)[:, None]
-    prices = RunPrices.of_layers(sizes, **figures, kept=4 * held, held=held)
+    prices = RunPrices.of_layers(sizes, **figures, kept=4 * held, held=held, scratch=held)
     took = []
     for _ in range(5):
         start = time.process_time()
