@@ -36,6 +36,7 @@ from hlosharding.schedule.schedule import Schedule
 from hlosharding.schedule.simulating import simulate
 from hlosharding.schedule.simulation import ScheduleSimulation, StepEvent, Usage
 from hlosharding.schedule.stage_program import StageProgram
+from hlosharding.schedule.transfers import Send
 from hlosharding.schedule.value_type import ValueType, devices_text
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "Schedule",
     "ScheduleBuilder",
     "ScheduleSimulation",
+    "Send",
     "Sized",
     "StageAxes",
     "StageLayout",

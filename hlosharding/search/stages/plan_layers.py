@@ -5,7 +5,7 @@ Floor: search.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -17,8 +17,8 @@ from hlosharding.schedule import Pipeline
 from hlosharding.search.planner import Planner
 from hlosharding.search.plans import Plan
 from hlosharding.search.stages.division import divide_layers
-from hlosharding.search.stages.layer_prices import price_layers
-from hlosharding.search.stages.run_prices import Numbers, RunPrices
+from hlosharding.search.stages.layer_prices import price_layers, price_transfers
+from hlosharding.search.stages.run_prices import Numbers, RunPrices, Stage
 
 
 class DividedPlan(NamedTuple):
@@ -33,36 +33,49 @@ def divide_plan(planner: Planner, plan: Plan, machine: Machine) -> DividedPlan |
 
     Raises ScheduleError where the program has fewer layers than the plan has stages, and as `Planner.pipeline` does.
     """
-    figures = {name: each[None] for name, each in layer_figures(planner, plan, machine).items()}
-    found = divide_layers(
-        RunPrices.of_layers([plan.data * plan.tensor], **figures),
-        devices=plan.num_devices,
-        microbatches=plan.microbatches,
-        memory_bytes=min(kind.memory_bytes for kind in machine.parts or (machine,)),
-    )
+    figures, transfers = layer_figures(planner, plan, machine)
+    prices = RunPrices.of_layers([plan.data * plan.tensor], **{name: each[None] for name, each in figures.items()})
+    memory = min(kind.memory_bytes for kind in machine.parts or (machine,))
+    found = divide_layers(prices, devices=plan.num_devices, microbatches=plan.microbatches, memory_bytes=memory)
     if found is None:
         return None
     layers = tuple(stage.stop - stage.first for stage in found.stages)
-    return DividedPlan(found.seconds, replace(plan, layers=layers, even=bool(planner.trips)))
+    seconds = _add_transfers(found.stages, prices, plan.microbatches, transfers)
+    return DividedPlan(seconds, replace(plan, layers=layers, even=bool(planner.trips)))
 
 
-def layer_figures(planner: Planner, plan: Plan, machine: Machine) -> Mapping[str, Numbers]:
-    """[layer] of each figure that `RunPrices.of_layers` takes, on the devices of one of the plan's stages.
+def _add_transfers(stages: Sequence[Stage], prices: RunPrices, microbatches: int, transfers: Numbers) -> float:
+    """Seconds of a step.  A microbatch waits for its transfers, and others for it: the last n stages hold n of them,
+    and let one through as often as an n-th of what it takes from the first of these stages to the end and back.
+    """
+    way, pace = prices.times_of(stages, microbatches)
+    own = np.array([prices.seconds[option, first, stop - 1] for first, stop, option in stages])
+    sent = np.array([transfers[number, stage.first] for number, stage in enumerate(stages)])
+    through = np.cumsum((own + sent)[::-1]) - sent[::-1]
+    slowest = (through / np.minimum(np.arange(1, len(stages) + 1), microbatches)).max()
+    return float(way + sent.sum() + max(pace, (microbatches - 1) * slowest))
+
+
+def layer_figures(planner: Planner, plan: Plan, machine: Machine) -> tuple[dict[str, Numbers], Numbers]:
+    """As of `price_layers` and `price_transfers`, on the devices of the plan's stages.
 
     Layers are trips of loops over layers, else parts of the step that take equal time.
     """
-    if not planner.trips:
-        return price_layers(_cut_listed(planner, plan, machine), plan.microbatches, machine)
     count = sum(planner.trips)
     parts = (2, count - 4, 2) if len(planner.trips) == 1 and count > 5 else (1,) * count
-    figures = price_layers(planner.on_one_submesh(plan, parts, machine), plan.microbatches, machine)
-    return {name: _of_trips(figure, parts, name) for name, figure in figures.items()}
+    cut = planner.on_one_submesh(plan, parts, machine) if parts else _cut_listed(planner, plan, machine)
+    figures = price_layers(cut, plan.microbatches, machine)
+    transfers = price_transfers(cut, plan.submeshes, machine)
+    if len(set(parts)) < 2:
+        return figures, transfers
+    of_trips = {name: _of_trips(figure, parts, name) for name, figure in figures.items()}
+    return of_trips, transfers[:, np.minimum(np.arange(count), 1)]
 
 
 def _of_trips(figure: Numbers, parts: tuple[int, ...], name: str) -> Numbers:
-    """Trips of one part are alike, but for what stands ahead of the first of all and behind the last.  (Ends have two
-    trips, for a loop of one is none and keeps less.)"""
-    if name == "scratch" or max(parts) == 1:
+    """Trips of one loop are alike, but for what stands ahead of the first and behind the last.  (Ends have two trips,
+    for a loop of one is none and keeps less.)"""
+    if name == "scratch":
         return np.repeat(figure, parts)
     first, middle, last = figure
     found = np.full(sum(parts), middle / parts[1])

@@ -73,7 +73,7 @@ def test_a_file_keeps_them() -> None:
 def test_layers_priced_alone_add_up_to_the_program(config: Config) -> None:
     """All on one device; what a step takes once is a hundredth of its passes."""
     planner, plan, machine = planner_of(config, 64), Plan(1, 1, 2, 8), machines.h100(2)
-    figures = layer_figures(planner, plan, machine)
+    figures, _ = layer_figures(planner, plan, machine)
     alone = planner.schedule(Plan(1, 1, 1, 8), machine).simulate(machine)
     assert 8 * figures["seconds"].sum() + figures["once"].sum() == pytest.approx(alone.time_s, rel=0.02)
     assert figures["kept"].sum() + figures["scratch"].max() == pytest.approx(alone.peak_memory_bytes, rel=0.1)
