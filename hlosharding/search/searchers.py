@@ -109,17 +109,23 @@ class InterOp:
         whole = (plan for plan in first_plans(space.machine) if plan.stages == 1)
         price([SizedPlan(plan, space.batch_size) for plan in whole if plan.divides(space.batch_size)])
         promising, refused = list[DividedPlan](), list[Plan]()
-        for plan in pipelines(space.machine, self.rounds):
-            if not plan.divides(space.batch_size):
-                continue
+        for ways in pipelines(space.machine):
             try:
-                found = divide_plan(space.planner, plan, space.machine)
+                promising += self._divide(ways, space)
             except ScheduleError:  # which says why, where the plan is priced
-                refused.append(plan)
-            else:
-                promising += [found] if found else []
+                refused.append(ways)
         chosen = [each.plan for each in sorted(promising)[: self.most]]
         price([SizedPlan(plan, space.batch_size) for plan in (*chosen, *refused)])
+
+    def _divide(self, ways: Plan, space: SearchSpace) -> Iterator[DividedPlan]:
+        """With each number of microbatches; where the smallest ones do not fit, larger ones do not."""
+        for rounds in sorted(self.rounds, reverse=True):
+            plan = replace(ways, microbatches=rounds * ways.stages)
+            if plan.divides(space.batch_size):
+                found = divide_plan(space.planner, plan, space.machine)
+                if found is None:
+                    return
+                yield found
 
 
 def choose_searcher(given: Searcher | None, said: Sequence[str]) -> Searcher:
@@ -166,17 +172,17 @@ def first_plans(machine: Machine) -> Iterator[Plan]:
             yield Plan(devices // stages, 1, stages, 8 * stages, strategy="zero1")
 
 
-def pipelines(machine: Machine, rounds: Iterable[int]) -> Iterator[Plan]:
-    """Stages of as many devices each, of these each number as tensor ways inside a node; `rounds`: as of `InterOp`.
+def pipelines(machine: Machine) -> Iterator[Plan]:
+    """Stages of as many devices each, of these each number as tensor ways inside a node; a microbatch for each stage.
 
     >>> from hlosharding.cost import machines
-    >>> [str(plan) for plan in pipelines(machines.h100(4), [8])]
-    ['2/1/2/16 zero1', '1/2/2/16 zero1 sequence', '1/1/4/32 zero1']
+    >>> [str(plan) for plan in pipelines(machines.h100(4))]
+    ['2/1/2/2 zero1', '1/2/2/2 zero1 sequence', '1/1/4/4 zero1']
     """
     for stages, tensor in product(divisors(machine.num_devices)[1:], divisors(machine.devices_per_node)):
         data, rest = divmod(machine.num_devices, stages * tensor)
-        for each in rounds if data and not rest else ():
-            yield Plan(data, tensor, stages, each * stages, strategy="zero1", sequence=tensor > 1)
+        if data and not rest:
+            yield Plan(data, tensor, stages, stages, strategy="zero1", sequence=tensor > 1)
 
 
 def next_plans(plan: Plan, machine: Machine) -> Iterator[Plan]:

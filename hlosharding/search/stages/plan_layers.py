@@ -33,6 +33,8 @@ def divide_plan(planner: Planner, plan: Plan, machine: Machine) -> DividedPlan |
 
     Raises ScheduleError where the program has fewer layers than the plan has stages, and as `Planner.pipeline` does.
     """
+    if 0 < sum(planner.trips) < plan.stages:
+        raise ScheduleError(f"{sum(planner.trips)} layers for {plan.stages} stages", remedy="take fewer stages")
     figures, transfers = layer_figures(planner, plan, machine)
     prices = RunPrices.of_layers([plan.data * plan.tensor], **{name: each[None] for name, each in figures.items()})
     memory = min(kind.memory_bytes for kind in machine.parts or (machine,))
@@ -40,8 +42,9 @@ def divide_plan(planner: Planner, plan: Plan, machine: Machine) -> DividedPlan |
     if found is None:
         return None
     layers = tuple(stage.stop - stage.first for stage in found.stages)
+    said = layers if len(set(layers)) > 1 else ()
     seconds = _add_transfers(found.stages, prices, plan.microbatches, transfers)
-    return DividedPlan(seconds, replace(plan, layers=layers, even=bool(planner.trips)))
+    return DividedPlan(seconds, replace(plan, layers=said, even=bool(planner.trips)))
 
 
 def _add_transfers(stages: Sequence[Stage], prices: RunPrices, microbatches: int, transfers: Numbers) -> float:
