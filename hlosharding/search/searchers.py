@@ -76,7 +76,7 @@ class Climb:
         if not any(isinstance(each, PricedPlan) for each in known.values()):  # as of a batch of few examples
             self._price(sorted((each.plan for each in space.plans), key=lambda p: p.stages), space, known, price)
         while True:
-            priced = sort_by_throughput(each for each in known.values() if isinstance(each, PricedPlan))
+            priced = _sort_by_promise(each for each in known.values() if isinstance(each, PricedPlan))
             origin = next((each for each in priced if each.sized_plan not in done), None)
             if len(priced) >= self.most or origin is None or _is_hopeless(origin, priced[0]):
                 return
@@ -144,7 +144,14 @@ _HOPE = 1.5
 
 
 def _is_hopeless(one: PricedPlan, best: PricedPlan) -> bool:
-    return one.fits == best.fits and one.time_s > _HOPE * best.time_s
+    return one.fits and one.time_s > _HOPE * best.time_s
+
+
+def _sort_by_promise(priced: Iterable[PricedPlan]) -> list[PricedPlan]:
+    """The fastest that fit; then, as long as none does the only ones, those that need least memory."""
+    order = sort_by_throughput(priced)
+    others = sorted((each for each in order if not each.fits), key=lambda each: each.peak_memory_bytes)
+    return [*(each for each in order if each.fits), *others]
 
 
 _STRATEGIES = ("fsdp", "zero1", "")
