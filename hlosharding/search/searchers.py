@@ -96,13 +96,14 @@ class Climb:
 class InterOp:
     """Alpa's pass between operators: for each number of stages, and of tensor ways inside them, layers are priced one
     by one, and a dynamic program says how many each stage has so that a step takes least.  What promises most is priced
-    as a whole, beside an expert's first thoughts without stages.
+    as a whole, so and with stages of equal time (of which one may fuse what layers by themselves do not), beside an
+    expert's first thoughts without stages.
     """
 
     rounds: tuple[int, ...] = (8,)
     """Microbatches of a pipeline, over its stages."""
-    most: int = 6
-    """Pipelines that are priced as a whole."""
+    most: int = 4
+    """Pipelines that promise most."""
 
     def search(self, space: SearchSpace, price: PricePlans) -> None:
         """Pipelines together, as their programs have much in common."""
@@ -115,7 +116,8 @@ class InterOp:
             except ScheduleError:  # which says why, where the plan is priced
                 refused.append(ways)
         chosen = [each.plan for each in sorted(promising)[: self.most]]
-        price([SizedPlan(plan, space.batch_size) for plan in (*chosen, *refused)])
+        by_time = (replace(plan, layers=(), even=False) for plan in chosen)
+        price([SizedPlan(plan, space.batch_size) for plan in dict.fromkeys((*chosen, *by_time, *refused))])
 
     def _divide(self, ways: Plan, space: SearchSpace) -> Iterator[DividedPlan]:
         """With each number of microbatches; where the smallest ones do not fit, larger ones do not."""

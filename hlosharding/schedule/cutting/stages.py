@@ -218,9 +218,16 @@ class _Placing:
 
     def _choose_starts(self, forward: Sequence[Instruction]) -> list[int]:
         """Where, in the order of forward ops, each stage but the first begins."""
-        if len(forward) < self.count:
+        if self.wanted:  # homes are of stages
+            return self._choose_starts_of(self.layers, forward)
+        starts = self._choose_starts_of((1,) * sum(self.layers), forward)
+        return [starts[ahead - 1] for ahead in accumulate(self.layers[:-1])]
+
+    def _choose_starts_of(self, parts: Sequence[int], forward: Sequence[Instruction]) -> list[int]:
+        """The same of parts, which take as long as these numbers say."""
+        if len(forward) < len(parts):
             raise ScheduleError(
-                f"{len(forward)} ops of a microbatch's forward pass for {self.count} stages", remedy="take fewer stages"
+                f"{len(forward)} ops of a microbatch's forward pass for {len(parts)} stages", remedy="take fewer stages"
             )
         before = list(accumulate((self.seconds[inst] for inst in forward), initial=0.0))
         heavy = list(accumulate((self.seconds[inst] * (inst.opcode not in LIGHT) for inst in forward), initial=0.0))
@@ -229,11 +236,10 @@ class _Placing:
             list(self._wanted_places(forward)),
             self._inside_layers(forward),
         )
-        starts: list[int] = []
-        total = sum(self.layers)
-        for number, ahead in enumerate(accumulate(self.layers[:-1]), start=1):
+        starts, total = list[int](), sum(parts)
+        for number, ahead in enumerate(accumulate(parts[:-1]), start=1):
             first = (starts[-1] if starts else 0) + 1
-            last = len(forward) - (self.count - number)
+            last = len(forward) - (len(parts) - number)
             ideal, slack = before[-1] * ahead / total, before[-1] / total * _SLACK
             places = _places_wanted(wanted, number, range(first, last + 1))
             places = [n for n in places if n not in inside] or places
