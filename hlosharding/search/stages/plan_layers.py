@@ -69,7 +69,7 @@ def layer_figures(planner: Planner, plan: Plan, machine: Machine) -> tuple[dict[
     cut = planner.on_one_submesh(plan, parts, machine) if parts else _cut_listed(planner, plan, machine)
     figures = price_layers(cut, plan.microbatches, machine)
     transfers = price_transfers(cut, plan.submeshes, machine)
-    if len(set(parts)) < 2:
+    if max(parts, default=1) == 1:
         return figures, transfers
     of_trips = {name: _of_trips(figure, parts, name) for name, figure in figures.items()}
     return of_trips, transfers[:, np.minimum(np.arange(count), 1)]

@@ -79,6 +79,15 @@ def test_layers_priced_alone_add_up_to_the_program(config: Config) -> None:
     assert figures["kept"].sum() + figures["scratch"].max() == pytest.approx(alone.peak_memory_bytes, rel=0.1)
 
 
+@pytest.mark.parametrize("trips", [4, 6, 8])
+def test_each_trip_of_a_loop_is_a_layer(trips: int) -> None:
+    planner = Planner(hs.trace(scanned)(STACK[:trips], ROWS), ["rows"])
+    figures, transfers = layer_figures(planner, Plan(1, 1, 4, 4), machines.h100(4))
+    assert {figure.shape for figure in figures.values()} == {(trips,)}
+    assert transfers.shape == (4, trips)
+    assert (transfers > 0).tolist() == [[False] * trips, *[[False, *[True] * (trips - 1)]] * 3]
+
+
 @pytest.mark.parametrize("config", [HEAVY_ENDS, HEAVY_ENDS.listed()], ids=["scanned", "listed"])
 def test_a_stage_with_the_vocabulary_has_fewer_layers(config: Config) -> None:
     planner, plan, machine = planner_of(config, 64), Plan(1, 1, 4, 16), machines.h100(4)
