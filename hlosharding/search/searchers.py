@@ -96,8 +96,8 @@ class Climb:
 class InterOp:
     """Alpa's pass between operators: for each number of stages, and of tensor ways inside them, layers are priced one
     by one, and a dynamic program says how many each stage has so that a step takes least.  What promises most is priced
-    as a whole, so and with stages of equal time (of which one may fuse what layers by themselves do not), beside an
-    expert's first thoughts without stages.
+    as a whole: so, with stages of equal time (of which one may fuse what layers by themselves do not), and with two
+    chunks of these a device; beside an expert's first thoughts without stages.
     """
 
     rounds: tuple[int, ...] = (8,)
@@ -116,7 +116,8 @@ class InterOp:
             except ScheduleError:  # which says why, where the plan is priced
                 refused.append(ways)
         chosen = [each.plan for each in sorted(promising)[: self.most]]
-        by_time = (replace(plan, layers=(), even=False) for plan in chosen)
+        others = product(("", "1f1b-x2"), chosen)
+        by_time = (replace(plan, layers=(), even=False, schedule=schedule) for schedule, plan in others)
         price([SizedPlan(plan, space.batch_size) for plan in dict.fromkeys((*chosen, *by_time, *refused))])
 
     def _divide(self, ways: Plan, space: SearchSpace) -> Iterator[DividedPlan]:

@@ -118,7 +118,8 @@ def test_a_searcher_of_its_own() -> None:
     divided = {priced.plan for priced in cut if priced.plan.even}
     assert len(divided) == 3
     assert all(sum(plan.layers) in (0, 16) for plan in divided)
-    assert {priced.plan for priced in cut} - divided == {replace(plan, layers=(), even=False) for plan in divided}
+    by_time = {replace(plan, layers=(), even=False) for plan in divided}
+    assert {priced.plan for priced in cut} - divided == by_time | {replace(p, schedule="1f1b-x2") for p in by_time}
     assert {priced.plan.num_devices for priced in found.table} == {4}
     with pytest.raises(ScheduleError, match="a searcher that chooses plans by itself"):
         hs.search(scanned, *shapes, plans=[Plan(4)], searcher=InterOp(), machine=machines.h100(4))
@@ -127,4 +128,4 @@ def test_a_searcher_of_its_own() -> None:
 def test_a_searcher_says_what_has_too_few_layers() -> None:
     found = hs.search(scanned, STACK[:2], ROWS, searcher=InterOp(rounds=(1,)), machine=machines.h100(4), progress=False)
     assert found.best.num_devices == 4
-    assert [str(each.plan) for each, why in found.refused if "2 layers" in why] == ["1/1/4/4 zero1"]
+    assert "1/1/4/4 zero1" in [str(each.plan) for each, why in found.refused if "2 layers" in why]
