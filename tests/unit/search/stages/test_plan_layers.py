@@ -67,6 +67,9 @@ def test_a_file_keeps_them() -> None:
     text = plan_files.plan_file(planner, plan, machines.h100(4)).to_text()
     assert "layers = [\n    5,\n    3,\n]" in text
     assert plan_files.plan_of(PlanFile.parse(text)) == plan
+    schedule = plan_files.schedule_of(PlanFile.parse(text), hs.trace(scanned)(STACK, ROWS))
+    stacks = [parameter.type for parameter in schedule.main.parameters]
+    assert [kind.shape.dims[0] for kind in stacks if kind is not None] == [5, 3, 16]
 
 
 @pytest.mark.parametrize("config", [UNIFORM, UNIFORM.listed()], ids=["scanned", "listed"])
