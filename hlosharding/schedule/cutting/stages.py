@@ -218,6 +218,11 @@ class _Placing:
 
     def _choose_starts(self, forward: Sequence[Instruction]) -> list[int]:
         """Where, in the order of forward ops, each stage but the first begins."""
+        count = len(self.layers) if self.wanted else sum(self.layers)
+        if len(forward) < count:
+            raise ScheduleError(
+                f"{len(forward)} ops of a microbatch's forward pass for {count} stages", remedy="take fewer stages"
+            )
         if self.wanted:  # homes are of stages
             return self._choose_starts_of(self.layers, forward)
         starts = self._choose_starts_of((1,) * sum(self.layers), forward)
@@ -225,10 +230,6 @@ class _Placing:
 
     def _choose_starts_of(self, parts: Sequence[int], forward: Sequence[Instruction]) -> list[int]:
         """The same of parts, which take as long as these numbers say."""
-        if len(forward) < len(parts):
-            raise ScheduleError(
-                f"{len(forward)} ops of a microbatch's forward pass for {len(parts)} stages", remedy="take fewer stages"
-            )
         before = list(accumulate((self.seconds[inst] for inst in forward), initial=0.0))
         heavy = list(accumulate((self.seconds[inst] * (inst.opcode not in LIGHT) for inst in forward), initial=0.0))
         crossing, wanted, inside = (

@@ -60,6 +60,9 @@ def test_what_no_stages_have_is_refused() -> None:
     planner = Planner(hs.trace(scanned)(STACK, ROWS), ["rows"])
     with pytest.raises(ScheduleError, match=r"8 layers \(%while.*\) for 9 stages"):
         planner.schedule(Plan(1, 1, 2, 2, layers=(8, 1)))
+    planner = Planner(hs.trace(perceptron)(list(STACK), ROWS), ["x"])
+    with pytest.raises(ScheduleError, match="ops of a microbatch's forward pass for 1000000000 stages"):
+        planner.schedule(Plan(1, 1, 2, 2, layers=(999999999, 1)))
 
 
 def test_a_file_keeps_them() -> None:
