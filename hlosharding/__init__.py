@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from hlosharding.search import (
         Climb,
         Grid,
+        InterOp,
         Optimum,
         Plan,
         Ranking,
@@ -100,8 +101,8 @@ _NAMES = {
     "reshard": "ReshardPlan plan_reshard",
     "transfer": "TransferPlan plan_transfer",
     "schedule": "Schedule ScheduleSimulation parse_schedule pipelined simulate",
-    "search": "Climb Grid Optimum Plan Ranking SearchResult SizedPlan Suggestion apply_plan find_optimum fsdp megatron"
-    " rank schedule_of search suggest",
+    "search": "Climb Grid InterOp Optimum Plan Ranking SearchResult SizedPlan Suggestion apply_plan find_optimum fsdp"
+    " megatron rank schedule_of search suggest",
     "plans": "Difference ExportedPlan PlanFile check_plan diff export_plan",
     "report": "Report collectives_view draw draw_svg pareto_svg program_svg report show to_html to_record",
     "compiler": "CollectiveExplanation Explanations Partitioned ShardedArray device_put explain jit partition",
@@ -130,6 +131,7 @@ __all__ = [
     "Grid",
     "HloSharding",
     "HloShardingError",
+    "InterOp",
     "LoadError",
     "LostOffer",
     "Machine",

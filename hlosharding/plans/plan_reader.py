@@ -40,6 +40,8 @@ class PipelineSteps:
     """Of stages (P), data (D) and tensors (T) on the machine's devices, the outermost first."""
     even: bool = False
     """As many layers in each stage?"""
+    layers: tuple[int, ...] = ()
+    """Of parts that take equal time, or of layers, if `even`, how many each stage has; by default one."""
 
 
 def read_fields(path: str | Path) -> dict[str, Any]:
@@ -198,6 +200,7 @@ _PIPELINE: Mapping[str, Callable[[Any], Any]] = {
     "schedule": _text,
     "order": _text,
     "even": _truth,
+    "layers": partial(_list, _count, "a list of counts"),
 }
 
 

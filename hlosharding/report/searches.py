@@ -241,6 +241,7 @@ def _row(result: SearchResult, priced: PricedPlan) -> dict[str, Any]:
         "experts": plan.experts,
         "sequence": plan.sequence,
         "even": plan.even,
+        "layers": list(plan.layers),
         "time_s": priced.time_s,
         "compute_s": priced.compute_s,
         "exposed_s": priced.exposed_s,

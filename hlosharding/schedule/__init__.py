@@ -16,7 +16,8 @@ from hlosharding.schedule.cutting import (
     sharding_as_read,
     without_layout_calls,
 )
-from hlosharding.schedule.op import Known, Op, UserOp
+from hlosharding.schedule.local_ops import Add
+from hlosharding.schedule.op import Known, Op, UserOp, Work
 from hlosharding.schedule.parser import parse_schedule
 from hlosharding.schedule.pipelines import (
     ORDERS,
@@ -36,11 +37,13 @@ from hlosharding.schedule.schedule import Schedule
 from hlosharding.schedule.simulating import simulate
 from hlosharding.schedule.simulation import ScheduleSimulation, StepEvent, Usage
 from hlosharding.schedule.stage_program import StageProgram
+from hlosharding.schedule.transfers import Send
 from hlosharding.schedule.value_type import ValueType, devices_text
 
 __all__ = [
     "ORDERS",
     "SPLIT_BACKWARD",
+    "Add",
     "Closing",
     "Cutter",
     "Known",
@@ -56,6 +59,7 @@ __all__ = [
     "Schedule",
     "ScheduleBuilder",
     "ScheduleSimulation",
+    "Send",
     "Sized",
     "StageAxes",
     "StageLayout",
@@ -64,6 +68,7 @@ __all__ = [
     "Usage",
     "UserOp",
     "ValueType",
+    "Work",
     "argument_numbers",
     "arguments_by_name",
     "device_orders",

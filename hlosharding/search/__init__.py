@@ -13,7 +13,7 @@ from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.present import Present, argument_path
 from hlosharding.search.priced_plan import PricedPlan
 from hlosharding.search.ranking import RankedPlan, Ranking, rank, sample_plans
-from hlosharding.search.searchers import Climb, Grid, Searcher, SearchSpace
+from hlosharding.search.searchers import Climb, Grid, InterOp, Searcher, SearchSpace
 from hlosharding.search.strategies import STRATEGIES, Strategy, fsdp, megatron
 from hlosharding.search.suggest import Suggestion, suggest
 from hlosharding.search.trials import smallest_sets
@@ -25,6 +25,7 @@ __all__ = [
     "Climb",
     "Grid",
     "Improved",
+    "InterOp",
     "OneProcess",
     "Optimum",
     "Plan",

@@ -40,7 +40,7 @@ def plan_file(planner: Planner, plan: Plan, machine: Machine) -> PlanFile:
     """
     parameters = planner.module.entry.parameters
     is_cut = plan.stages * plan.microbatches > 1
-    said = {name: getattr(plan, name) for name in ("stages", "microbatches", "schedule", "order", "even")}
+    said = {name: getattr(plan, name) for name in ("stages", "microbatches", "schedule", "order", "even", "layers")}
     strategy = planner.find_strategy(plan.strategy)
     return PlanFile(
         annotations=_annotations(planner, plan),
@@ -149,7 +149,7 @@ def schedule_of(file: PlanFile, module: Module, machine: Machine | None = None) 
     if plan is not None:
         return _make_planner(file, plan, module).schedule(plan, machine or file.machine_for(plan.num_devices))
     annotated = _write_out(file, module).apply(module)
-    layout = StageLayout.of(steps.stages or module.stages or 1, steps.schedule, steps.even)
+    layout = StageLayout.of(steps.stages or module.stages or 1, steps.schedule, steps.even, steps.layers)
     size = max(1, annotated.num_partitions)
     plan = Plan(size, 1, layout.submeshes, steps.microbatches, steps.schedule, steps.order)
     pipeline = Cutter(module, file.batch, file.donate).pipeline(
@@ -169,8 +169,9 @@ def plan_of(file: PlanFile) -> Plan | None:
         return None
     size = dict.fromkeys(AXES, 1) | dict(zip(mesh.names, mesh.sizes, strict=True))
     ways = math.prod(size.values()) // size["tensor"], size["tensor"], steps.stages or 1, steps.microbatches
-    parts = {axis: size[axis] for axis in (REPLICAS, CONTEXT, EXPERTS)}
-    plan = Plan(*ways, steps.schedule, steps.order, file.strategy, **parts, sequence=file.sequence, even=steps.even)
+    parts = size[REPLICAS], size[CONTEXT], size[EXPERTS]
+    cut = file.sequence, steps.even, steps.layers
+    plan = Plan(*ways, steps.schedule, steps.order, file.strategy, *parts, *cut)
     if mesh.is_plain:
         return plan
     ordered = (replace(plan, order=order) for order in Plan.ORDERS)

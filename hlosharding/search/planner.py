@@ -15,7 +15,15 @@ from hlosharding.errors import AnnotationError, ScheduleError
 from hlosharding.ir import Instruction, Module, fused_attention
 from hlosharding.notebook import file_name
 from hlosharding.partitioner import PartitionOptions
-from hlosharding.schedule import Cutter, Pipeline, Schedule, StageAxes, argument_numbers, sharding_as_read
+from hlosharding.schedule import (
+    Cutter,
+    Pipeline,
+    Schedule,
+    StageAxes,
+    StageLayout,
+    argument_numbers,
+    sharding_as_read,
+)
 from hlosharding.search.plans import EXPERTS, Plan
 from hlosharding.search.ragged_products import group_by_expert
 from hlosharding.search.strategies import (
@@ -65,6 +73,21 @@ class Planner:
                 _check_divides(parameter, plan)
         annotated, axes, cutter = self.annotate(plan), self.axes_of(plan), self._planner_of_cut(plan)._cutter
         return cutter.pipeline(annotated, plan.layout, plan.submeshes, plan.microbatches, machine, options, axes)
+
+    def on_one_submesh(self, plan: Plan, layers: Sequence[int], machine: Machine) -> Pipeline:
+        """The program cut into stages of so many layers each, all on the devices of the plan's first one: to be priced.
+
+        Raises as `pipeline` does.
+        """
+        annotated, axes, cutter = self.annotate(plan), self.axes_of(plan), self._planner_of_cut(plan)._cutter
+        layout = StageLayout(len(layers), even=bool(self.trips), layers=tuple(layers))
+        devices = plan.submeshes[:1] * len(layers)
+        return cutter.pipeline(annotated, layout, devices, plan.microbatches, machine, axes=axes)
+
+    @property
+    def trips(self) -> Sequence[int]:
+        """Of each loop over layers, forward; none where layers are listed."""
+        return self._cutter.trips
 
     def _planner_of_cut(self, plan: Plan) -> Planner:
         """The planner of the program that is cut: where experts are split, of one whose products go by expert."""

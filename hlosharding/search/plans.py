@@ -29,13 +29,16 @@ SEQUENCE = "sequence"
 """The word for sequence parallelism."""
 EVEN = "even"
 """The word for as many layers in each stage."""
+LAYERS = "layers"
+"""The word for how many each stage has."""
 _WAYS = re.compile("/".join([r"([1-9][0-9]{0,8})"] * 4))
 _PART = re.compile(rf"({REPLICAS}|{CONTEXT}|{EXPERTS})=([1-9][0-9]{{0,8}})")
+_SHARES = re.compile(rf"{LAYERS}=([1-9][0-9]{{0,8}}(?:\+[1-9][0-9]{{0,8}})*)")
 _STRATEGY = re.compile(r"[^\s,=]+")
 _SPELLING = (
     "how many ways of data, tensors, stages and microbatches, as 8/2/2/16; then, each once, a schedule"
     f" ({', '.join(SCHEDULES)}; with chunks 1f1b-x2), an order, as PTD, a strategy, {REPLICAS}=N, {CONTEXT}=N,"
-    f" {EXPERTS}=N, {SEQUENCE}, {EVEN}"
+    f" {EXPERTS}=N, {SEQUENCE}, {EVEN}, {LAYERS}=N+N"
 )
 
 
@@ -72,10 +75,14 @@ class Plan:
     even: bool = False
     """Have the stages as many layers each, as Megatron cuts them?  Else they take equal time, an embedding and a
     vocabulary's product included."""
+    layers: tuple[int, ...] = ()
+    """Of parts of the step that take equal time (of layers, if `even`) how many each stage has; (): one.  A device's
+    chunks are stages of their own."""
 
     def __post_init__(self) -> None:
         for what, remedy in self._faults:
             raise ScheduleError(what, where=f"plan {self}", remedy=remedy)
+        _ = self.layout  # has a say on layers
 
     @property
     def _faults(self) -> Iterator[tuple[str, str]]:
@@ -124,7 +131,8 @@ class Plan:
         ways = f"{self.data}/{self.tensor}/{self.stages}/{self.microbatches}"
         parts = [f"{name}={size}" for name, size in self._parts.items() if size > 1]
         marks = [word for word in (SEQUENCE, EVEN) if getattr(self, word)]
-        said = self.schedule, self.order, self.strategy, *parts, *marks
+        layers = f"{LAYERS}={'+'.join(map(str, self.layers))}" if self.layers else ""
+        said = self.schedule, self.order, self.strategy, *parts, *marks, layers
         return " ".join(filter(None, (ways, *said)))
 
     @property
@@ -150,7 +158,7 @@ class Plan:
     @property
     def stage(self) -> Plan:
         """What decides how the arguments lie on the devices of one stage."""
-        return replace(self, stages=1, microbatches=1, schedule="", order="", even=False)
+        return replace(self, stages=1, microbatches=1, schedule="", order="", even=False, layers=())
 
     @property
     def _sizes(self) -> dict[str, int]:
@@ -184,7 +192,7 @@ class Plan:
     @property
     def layout(self) -> StageLayout:
         """Into what the program is cut."""
-        return StageLayout.of(self.stages, self.schedule, self.even)
+        return StageLayout.of(self.stages, self.schedule, self.even, self.layers)
 
     @property
     def num_devices(self) -> int:
@@ -195,8 +203,10 @@ class Plan:
         return batch_size % (self.microbatches * self.batch_ways) == 0
 
 
-def _field_of(word: str) -> tuple[str, str | int] | None:
+def _field_of(word: str) -> tuple[str, str | int | tuple[int, ...]] | None:
     """Which field of a plan a word says, and what."""
+    if shares := _SHARES.fullmatch(word):
+        return LAYERS, tuple(map(int, shares[1].split("+")))
     if part := _PART.fullmatch(word):
         return part[1], int(part[2])
     if word in (SEQUENCE, EVEN):

@@ -22,7 +22,7 @@ from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.priced_plan import PricedPlan
 from hlosharding.whole_files import write_whole
 
-VERSION = 2
+VERSION = 3
 """Of the file."""
 Outcome = PricedPlan | str
 """What a step takes, or why the program does not allow the plan."""
@@ -121,15 +121,14 @@ def _check(line: str, header: Mapping[str, str], path: Path) -> None:
 
 def _line(plan: SizedPlan, outcome: Outcome) -> str:
     said = {"refused": outcome} if isinstance(outcome, str) else {"priced": asdict(outcome)}
-    return json.dumps({"plan": asdict(plan.plan), "batch_size": plan.batch_size, **said}) + "\n"
+    return json.dumps({"plan": str(plan.plan), "batch_size": plan.batch_size, **said}) + "\n"
 
 
 def _parse_outcome(line: str, where: str) -> tuple[SizedPlan, Outcome]:
     try:
         said: dict[str, Any] = json.loads(line)
-        plan = SizedPlan(Plan(**said["plan"]), said["batch_size"])
-        for value in (plan, plan.plan):
-            _check_types(value)
+        plan = SizedPlan(Plan.parse(str(said["plan"])), said["batch_size"])
+        _check_types(plan)
         if "refused" in said:
             return plan, str(said["refused"])
         breakdown = StepBreakdown(**said["priced"]["breakdown"])

@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from typing import Protocol
 
 from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
 from hlosharding.search.optimum import OPTIMUM
+from hlosharding.search.plan_space import divisors
 from hlosharding.search.planner import Planner
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.price_file import Outcome
 from hlosharding.search.priced_plan import PricedPlan, sort_by_throughput
+from hlosharding.search.stages import DividedPlan, divide_plan
 from hlosharding.search.tensor_parallel import expert_dims
 
 PricePlans = Callable[[Sequence[SizedPlan]], Mapping[SizedPlan, Outcome | None]]
@@ -89,8 +92,8 @@ class _Ascent:
 
     @property
     def priced(self) -> list[PricedPlan]:
-        """The fastest first."""
-        return sort_by_throughput(each for each in self.known.values() if isinstance(each, PricedPlan))
+        """What promises most first."""
+        return _sort_by_promise(each for each in self.known.values() if isinstance(each, PricedPlan))
 
     @property
     def best(self) -> PricedPlan | None:
@@ -114,12 +117,51 @@ class _Ascent:
         self.known.update(self.ask(list(new)[: max(0, most - len(self.priced))]))
 
 
+@dataclass(frozen=True)
+class InterOp:
+    """Alpa's pass between operators: for each number of stages, and of tensor ways inside them, layers are priced one
+    by one, and a dynamic program says how many each stage has so that a step takes least.  What promises most is priced
+    as a whole: so, with stages of equal time (of which one may fuse what layers by themselves do not), and with two
+    chunks of these a device; beside an expert's first thoughts without stages.
+    """
+
+    rounds: tuple[int, ...] = (8,)
+    """Microbatches of a pipeline, over its stages."""
+    most: int = 4
+    """Pipelines that promise most."""
+
+    def search(self, space: SearchSpace, price: PricePlans) -> None:
+        """Pipelines together, as their programs have much in common."""
+        whole = (plan for plan in first_plans(space.machine) if plan.stages == 1)
+        price([SizedPlan(plan, space.batch_size) for plan in whole if plan.divides(space.batch_size)])
+        promising, refused = list[DividedPlan](), list[Plan]()
+        for ways in pipelines(space.machine):
+            try:
+                promising += self._divide(ways, space)
+            except ScheduleError:  # which says why, where the plan is priced
+                refused.append(ways)
+        chosen = [each.plan for each in sorted(promising)[: self.most]]
+        others = product(("", "1f1b-x2"), chosen)
+        by_time = (replace(plan, layers=(), even=False, schedule=schedule) for schedule, plan in others)
+        price([SizedPlan(plan, space.batch_size) for plan in dict.fromkeys((*chosen, *by_time, *refused))])
+
+    def _divide(self, ways: Plan, space: SearchSpace) -> Iterator[DividedPlan]:
+        """With each number of microbatches; where the smallest ones do not fit, larger ones do not."""
+        for rounds in sorted(self.rounds, reverse=True):
+            plan = replace(ways, microbatches=rounds * ways.stages)
+            if plan.divides(space.batch_size):
+                found = divide_plan(space.planner, plan, space.machine)
+                if found is None:
+                    return
+                yield found
+
+
 def choose_searcher(given: Searcher | None, said: Sequence[str]) -> Searcher:
     """Who is given; else `Climb` where nothing is said of the plans, by name.  Raises ScheduleError where both are."""
     if given is None:
         return Grid() if said else Climb()
     names = [name for name in said if name != "batch"]
-    if isinstance(given, Climb) and names:
+    if isinstance(given, Climb | InterOp) and names:
         what = f"{', '.join(names)} are said, and a searcher that chooses plans by itself"
         raise ScheduleError(what, remedy="leave out one of the two, or take searcher=Grid()")
     return given
@@ -130,7 +172,14 @@ _HOPE = 1.5
 
 
 def _is_hopeless(one: PricedPlan, best: PricedPlan) -> bool:
-    return one.fits == best.fits and one.time_s > _HOPE * best.time_s
+    return one.fits and one.time_s > _HOPE * best.time_s
+
+
+def _sort_by_promise(priced: Iterable[PricedPlan]) -> list[PricedPlan]:
+    """The fastest that fit; then, as long as none does the only ones, those that need least memory."""
+    order = sort_by_throughput(priced)
+    others = sorted((each for each in order if not each.fits), key=lambda each: each.peak_memory_bytes)
+    return [*(each for each in order if each.fits), *others]
 
 
 _STRATEGIES = ("fsdp", "zero1", "")
@@ -158,6 +207,19 @@ def first_plans(machine: Machine) -> Iterator[Plan]:
             yield Plan(devices // stages, 1, stages, 8 * stages, strategy="zero1")
 
 
+def pipelines(machine: Machine) -> Iterator[Plan]:
+    """Stages of as many devices each, of these each number as tensor ways inside a node; a microbatch for each stage.
+
+    >>> from hlosharding.cost import machines
+    >>> [str(plan) for plan in pipelines(machines.h100(4))]
+    ['2/1/2/2 zero1', '1/2/2/2 zero1 sequence', '1/1/4/4 zero1']
+    """
+    for stages, tensor in product(divisors(machine.num_devices)[1:], divisors(machine.devices_per_node)):
+        data, rest = divmod(machine.num_devices, stages * tensor)
+        if data and not rest:
+            yield Plan(data, tensor, stages, stages, strategy="zero1", sequence=tensor > 1)
+
+
 def next_plans(plan: Plan, machine: Machine) -> Iterator[Plan]:
     """One step from a plan: half or twice as many ways of a kind, of microbatches or of copies; another strategy or
     schedule; sequences split or not.
@@ -180,7 +242,8 @@ def next_plans(plan: Plan, machine: Machine) -> Iterator[Plan]:
             yield from _made(plan, {**ways, fewer: ways[fewer] // 2, more: ways[more] * 2}, machine)
     if plan.stages > 1:
         yield from (replace(plan, microbatches=k) for k in _halved_and_doubled(plan.microbatches) if k >= 2)
-        yield from (replace(plan, schedule=name) for name in ("", "1f1b-x2", "1f1b-x4") if name != plan.schedule)
+        others = (name for name in ("", "1f1b-x2", "1f1b-x4") if name != plan.schedule)
+        yield from (replace(plan, schedule=name, layers=()) for name in others)
     for part in ("replicas", "context", "experts"):
         if plan.strategy or part != "replicas":  # else all data ways hold copies
             yield from _with_part(plan, part)
@@ -198,6 +261,7 @@ def _made(plan: Plan, ways: Mapping[str, int], machine: Machine) -> Iterator[Pla
         microbatches=several if stages > 1 else 1,
         schedule=plan.schedule if stages > 1 else "",
         even=plan.even and stages > 1,
+        layers=plan.layers if stages == plan.stages else (),
         sequence=ways["tensor"] > 1 and (plan.sequence or plan.tensor == 1),
     )
 

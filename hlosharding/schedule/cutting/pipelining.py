@@ -103,10 +103,19 @@ class StageLayout:
     """Are gradients of weights in passes of their own?"""
     even: bool = False
     """Have stages as many layers each?  Else they take equal time."""
+    layers: tuple[int, ...] = ()
+    """Of parts that take equal time (of layers, if `even`) how many each stage has; by default one."""
     said: Said = ()
 
+    def __post_init__(self) -> None:
+        if self.layers and (len(self.layers) != self.stages or min(self.layers) < 1):
+            what = f"layers of {len(self.layers)} stages ({', '.join(map(str, self.layers))}) for {self.stages}"
+            raise ScheduleError(what, remedy="give each stage, of each chunk, one layer or more")
+
     @classmethod
-    def of(cls, stages: int | Mapping[str, int], schedule: str | None, even: bool = False) -> StageLayout:
+    def of(
+        cls, stages: int | Mapping[str, int], schedule: str | None, even: bool = False, layers: Sequence[int] = ()
+    ) -> StageLayout:
         """What a schedule needs.  `stages`: of how many submeshes, or which stage has what.  Raises ScheduleError.
 
         >>> StageLayout.of({"encoder": 0, "decoder": 1}, None).submeshes, StageLayout.of(4, "1f1b-x2").stages
@@ -115,7 +124,7 @@ class StageLayout:
         order, chunks = order_and_chunks(schedule or "")
         splits = order in SPLIT_BACKWARD
         if not isinstance(stages, Mapping):
-            return cls(stages, chunks, splits, even)
+            return cls(stages, chunks, splits, even, tuple(layers))
         submeshes, rest = divmod(count_said_stages(stages), chunks)
         if rest or not submeshes:
             remedy = "take as many chunks as divide them"
@@ -128,9 +137,9 @@ class StageLayout:
         return self.submeshes * self.chunks
 
     @property
-    def pieces(self) -> int:
+    def pieces(self) -> tuple[int, ...]:
         """Into which loops over layers are cut; where it is said which stage they are in, they stay."""
-        return 1 if self.said else self.stages
+        return (1,) if self.said else self.layers or (1,) * self.stages
 
 
 class Cutter:
@@ -140,7 +149,7 @@ class Cutter:
         self.module, self.batch = without_layout_calls(module), frozenset(argument_numbers(module, batch))
         self.donated = frozenset(argument_numbers(module, donate))
         self._whole = leave_uncut(self.module)
-        self._fissions: dict[tuple[int, bool, Machine], Fission] = {}
+        self._fissions: dict[tuple[tuple[int, ...], bool, Machine], Fission] = {}
         self._programs: dict[tuple[int, Module], Microbatched] = {}
         self._seconds_of = cache(seconds_of)
         self._parts: dict[tuple[int, StageLayout, Machine], tuple[Placement, list[Part]]] = {}
@@ -186,8 +195,9 @@ class Cutter:
     def _fission(self, layout: StageLayout, machine: Machine) -> Fission:
         key = layout.pieces, layout.even, machine
         if key not in self._fissions:
-            is_whole = layout.pieces == 1 or not self._loops
-            if is_whole and layout.even and layout.pieces > 1:
+            is_cut = len(layout.pieces) > 1
+            is_whole = not is_cut or not self._loops
+            if is_whole and layout.even and is_cut:
                 raise ScheduleError(
                     "no loop over layers to cut evenly", remedy="leave out even: listed layers go by time"
                 )
@@ -197,11 +207,22 @@ class Cutter:
     def _cut_loops(self, layout: StageLayout, machine: Machine) -> Fission:
         """Loops are cut where stages of all examples at once would end: at the same trips for all microbatches."""
         program = self._program(1, self._whole)
-        forward, counts = forward_in_order(program), {loop.name: own.counter.trips for loop, own in self._loops.items()}
-        trips = {inst: counts[inst.name] for inst in forward if inst.name in counts}
+        forward, trips = self._forward_trips
         weights = trips if layout.even else self._seconds_of(program.module, machine)
         stages = stages_of_trips(forward, weights, trips, layout.pieces)
         return cut_loops(self.module, self.batch, self._loops, stages)
+
+    @property
+    def trips(self) -> Sequence[int]:
+        """Of each loop over layers, forward."""
+        return list(self._forward_trips[1].values())
+
+    @cached_property
+    def _forward_trips(self) -> tuple[list[Instruction], dict[Instruction, int]]:
+        """Forward ops of all examples at once, and of those that are loops over layers the trips."""
+        forward = forward_in_order(self._program(1, self._whole))
+        counts = {loop.name: own.counter.trips for loop, own in self._loops.items()}
+        return forward, {inst: counts[inst.name] for inst in forward if inst.name in counts}
 
     @cached_property
     def _loops(self) -> Mapping[Instruction, LayerLoop]:
@@ -226,6 +247,7 @@ class Cutter:
                 splits_backward=layout.splits_backward,
                 wanted=fission.stages,
                 said=dict(layout.said),
+                layers=layout.layers,
             )
             self._parts[key] = placement, cut_parts(program, placement)
         return self._parts[key]

@@ -55,20 +55,22 @@ def place_stages(
     splits_backward: bool = False,
     wanted: Mapping[str, int] = NOWHERE,
     said: Mapping[str, int] = NOWHERE,
+    layers: Sequence[int] = (),
 ) -> Placement:
     """Cut a program into stages.  `seconds`: what each op takes (`seconds_of`).  `splits_backward`: with gradients of
     weights in passes of their own.  `wanted`: of parameters, by name, the stage where they should lie, if program order
-    allows it.  `said`: of functions, or nodes, the stage (`said_stages`), in place of program order.
+    allows it.  `said`: of functions, or nodes, the stage (`said_stages`), in place of program order.  `layers`: how
+    many parts of equal time each stage has; by default one.
 
     Raises ScheduleError where it has not so many stages, or where the backward pass cannot be split.
     """
-    found = _Placing(program, num_stages, seconds, wanted, said).place()
+    found = _Placing(program, layers or (1,) * num_stages, seconds, wanted, said).place()
     return _split_off_weights(program, found) if splits_backward else found
 
 
 def forward_in_order(program: Microbatched) -> list[Instruction]:
     """Forward ops in the order in which stages take them."""
-    placing = _Placing(program, 1, {}, NOWHERE, NOWHERE)
+    placing = _Placing(program, (1,), {}, NOWHERE, NOWHERE)
     placing.find_phases()
     return [inst for inst in placing.ops_of("forward") if inst not in placing.late]
 
@@ -77,12 +79,13 @@ class _Placing:
     def __init__(
         self,
         program: Microbatched,
-        num_stages: int,
+        layers: Sequence[int],
         seconds: Mapping[Instruction, float],
         wanted: Mapping[str, int],
         said: Mapping[str, int],
     ) -> None:
-        self.program, self.count, self.seconds, self.wanted, self.said = program, num_stages, seconds, wanted, said
+        self.program, self.layers, self.seconds, self.wanted, self.said = program, layers, seconds, wanted, said
+        self.count = len(layers)
         self.entry = program.module.entry
         self.phase: dict[Instruction, Phase] = {}
         self.stage: dict[Instruction, int] = {}
@@ -215,10 +218,18 @@ class _Placing:
 
     def _choose_starts(self, forward: Sequence[Instruction]) -> list[int]:
         """Where, in the order of forward ops, each stage but the first begins."""
-        if len(forward) < self.count:
+        count = len(self.layers) if self.wanted else sum(self.layers)
+        if len(forward) < count:
             raise ScheduleError(
-                f"{len(forward)} ops of a microbatch's forward pass for {self.count} stages", remedy="take fewer stages"
+                f"{len(forward)} ops of a microbatch's forward pass for {count} stages", remedy="take fewer stages"
             )
+        if self.wanted:  # homes are of stages
+            return self._choose_starts_of(self.layers, forward)
+        starts = self._choose_starts_of((1,) * sum(self.layers), forward)
+        return [starts[ahead - 1] for ahead in accumulate(self.layers[:-1])]
+
+    def _choose_starts_of(self, parts: Sequence[int], forward: Sequence[Instruction]) -> list[int]:
+        """The same of parts, which take as long as these numbers say."""
         before = list(accumulate((self.seconds[inst] for inst in forward), initial=0.0))
         heavy = list(accumulate((self.seconds[inst] * (inst.opcode not in LIGHT) for inst in forward), initial=0.0))
         crossing, wanted, inside = (
@@ -226,11 +237,11 @@ class _Placing:
             list(self._wanted_places(forward)),
             self._inside_layers(forward),
         )
-        starts: list[int] = []
-        for number in range(1, self.count):
+        starts, total = list[int](), sum(parts)
+        for number, ahead in enumerate(accumulate(parts[:-1]), start=1):
             first = (starts[-1] if starts else 0) + 1
-            last = len(forward) - (self.count - number)
-            ideal, slack = before[-1] * number / self.count, before[-1] / self.count * _SLACK
+            last = len(forward) - (len(parts) - number)
+            ideal, slack = before[-1] * ahead / total, before[-1] / total * _SLACK
             places = _places_wanted(wanted, number, range(first, last + 1))
             places = [n for n in places if n not in inside] or places
             near = [n for n in places if abs(before[n] - ideal) <= slack]
@@ -238,7 +249,7 @@ class _Placing:
             # Homes of parameters may force a place far from its share: then all that free ops alone divide are as near.
             near = near or [n for n in places if n == nearest or (wanted and before[n] == before[nearest])]
             # The same place for microbatches of any size: behind the light ops that follow a heavy one.
-            middle = heavy[-1] * number / self.count
+            middle = heavy[-1] * ahead / total
             starts.append(min(near, key=lambda n: (crossing[n], abs(heavy[n] - middle), -n)))
         return starts
 

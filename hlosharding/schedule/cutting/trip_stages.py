@@ -19,16 +19,18 @@ Trips = Mapping[Instruction, int]
 
 
 def stages_of_trips(
-    forward: Sequence[Instruction], weights: Mapping[Instruction, float], trips: Trips, stages: int
+    forward: Sequence[Instruction], weights: Mapping[Instruction, float], trips: Trips, layers: Sequence[int]
 ) -> dict[str, list[int]]:
     """Of each loop, by name, the stages of its trips.  `forward`: ops in the order in which stages take them.
-    `weights`: what is balanced, seconds for instance, of all trips together; of ops without one nothing.
+    `weights`: what is balanced, seconds for instance, of all trips together; of ops without one nothing.  `layers`: of
+    parts of equal weight how many each stage has.
 
-    Raises ScheduleError where there are loops, and fewer layers than stages.
+    Raises ScheduleError where there are loops, and fewer trips than parts.
     """
-    _check_enough(trips, stages)
+    _check_enough(trips, sum(layers))
     units = [inst for inst in forward for _ in range(trips.get(inst, 1))]
-    starts = _starts([weights.get(inst, 0.0) / trips.get(inst, 1) for inst in units], stages)
+    starts = _starts([weights.get(inst, 0.0) / trips.get(inst, 1) for inst in units], sum(layers))
+    starts = [starts[ahead - 1] for ahead in accumulate(layers[:-1])]
     found: dict[str, list[int]] = {inst.name: [] for inst in trips}
     for place, inst in enumerate(units):
         if inst in trips:
@@ -36,22 +38,22 @@ def stages_of_trips(
     return found
 
 
-def _starts(weights: Sequence[float], stages: int) -> list[int]:
-    """Where each stage but the first begins: as near to its share as may be, and no stage without anything."""
+def _starts(weights: Sequence[float], parts: int) -> list[int]:
+    """Where each part but the first begins: as near to its share as may be, and no part without anything."""
     before, starts = list(accumulate(weights, initial=0.0)), [0]
-    for number in range(1, stages):
-        places = range(starts[-1] + 1, len(weights) - stages + number + 1)
-        ideal = before[-1] * number / stages
+    for number in range(1, parts):
+        places = range(starts[-1] + 1, len(weights) - parts + number + 1)
+        ideal = before[-1] * number / parts
         starts.append(min(places, key=lambda place: abs(before[place] - ideal)))
     return starts[1:]
 
 
-def _check_enough(trips: Trips, stages: int) -> None:
+def _check_enough(trips: Trips, parts: int) -> None:
     layers = sum(trips.values())
-    if 0 < layers < stages:
+    if 0 < layers < parts:
         longest = max(trips, key=trips.__getitem__)
         raise ScheduleError(
-            f"{layers} layers (%{longest.name}) for {stages} stages",
+            f"{layers} layers (%{longest.name}) for {parts} stages",
             where=place_in_source(longest),
             remedy=f"take stages, times chunks a device, up to {layers}; or list the layers",
         )

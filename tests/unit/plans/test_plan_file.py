@@ -110,6 +110,7 @@ def plans(draw: st.DrawFn) -> PlanFile:
         microbatches=st.integers(1, 9),
         schedule=word,
         order=word,
+        layers=st.lists(st.integers(1, 9), max_size=3).map(tuple),
     )
     return PlanFile(
         annotations=tuple(draw(st.dictionaries(word, shardings, max_size=4)).items()),

@@ -13,6 +13,7 @@ import hlosharding as hs
 from hlosharding.cost import machines
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule import ORDERS as SCHEDULES
+from hlosharding.schedule import order_and_chunks
 from hlosharding.search import Plan
 
 COUNTS = st.integers(1, 999_999_999)
@@ -26,7 +27,12 @@ def plans(draw: st.DrawFn) -> Plan:
     schedule, order = draw(st.sampled_from(["", *SCHEDULES, "1f1b-x2"])), draw(st.sampled_from(["", *Plan.ORDERS]))
     data = draw(st.integers(1, 1000)) * math.prod(parts)
     ways = data, draw(COUNTS), draw(COUNTS), draw(COUNTS)
-    return Plan(*ways, schedule, order, draw(WORDS), *parts, draw(st.booleans()))
+    chunks = order_and_chunks(schedule)[1]
+    if draw(st.booleans()):
+        return Plan(*ways, schedule, order, draw(WORDS), *parts, draw(st.booleans()))
+    layers = draw(st.lists(COUNTS, min_size=1, max_size=4))
+    stages = ways[0], ways[1], len(layers), ways[3]
+    return Plan(*stages, schedule, order, draw(WORDS), *parts, draw(st.booleans()), layers=tuple(layers * chunks))
 
 
 @given(plans())
@@ -56,6 +62,8 @@ def test_words_may_stand_in_any_order(plan: Plan, random: Random, space: str) ->
         ("2/2/1/1 DT TD", "a second order; at position 11"),
         ("8/1/1/1 replicas=2 replicas=2", "a second replicas; at position 19"),
         ("8/2/1/1 PT", "'PT' is no order of 8/2/1; at plan 8/2/1/1 PT; write P, D and T, each once, as PTD"),
+        ("1/1/2/1 layers=3", "layers of 1 stages (3) for 2; give each stage, of each chunk, one layer or more"),
+        ("1/1/2/1 layers=3+0", "no word of a plan; at position 8: 1/1/2/1 >>>layers=3+0"),
         ("8/1/1/1 replicas=3", "8 data ways are not 3 replicas; at plan 8/1/1/1 replicas=3"),
     ],
 )

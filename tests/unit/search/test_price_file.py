@@ -125,7 +125,9 @@ def test_a_file_of_something_else_stays_as_it_is(text: str, tmp_path: Path) -> N
     assert path.read_text() == text
 
 
-@pytest.mark.parametrize("line", ["{}", "x", '{"plan": {"ways": 2}, "batch_size": 4}'])
+@pytest.mark.parametrize(
+    "line", ["{}", "x", '{"plan": {"data": 2}, "batch_size": 4}', '{"plan": "2/1/1", "batch_size": 4, "refused": ""}']
+)
 def test_a_line_that_is_no_price(line: str, tmp_path: Path) -> None:
     module, path = traced(), tmp_path / "prices.jsonl"
     searched(module, path)

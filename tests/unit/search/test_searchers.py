@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 
@@ -71,6 +71,22 @@ def test_steps_lead_to_the_top_from_wherever_they_begin(peak: Plan) -> None:
     assert min(hill.told, key=lambda each: hill._priced(each).time_s).plan == peak
 
 
+@dataclass
+class Narrow(Hill):
+    """Nothing fits but one number of stages, which is far from first thoughts; the fastest plans need most."""
+
+    def _priced(self, sized: SizedPlan) -> Outcome:
+        plan, found = sized.plan, super()._priced(sized)
+        assert isinstance(found, PricedPlan)
+        return replace(found, fits=plan.stages == 16, peak_memory_bytes=plan.data + plan.tensor)
+
+
+def test_as_long_as_nothing_fits_steps_lead_to_less_memory() -> None:
+    tight = Narrow(Plan(16))
+    Climb(60).search(space(), tight.price)
+    assert any(each.plan.stages == 16 for each in tight.told)
+
+
 def test_no_plan_is_priced_twice_and_no_more_than_was_said() -> None:
     for most in (3, 10, 40):
         hill = Hill(Plan(1, 1, 16, 64))
@@ -115,8 +131,6 @@ def test_who_is_asked() -> None:
 
 
 def test_a_search_of_which_nothing_is_said_is_as_good_as_the_plans_that_people_run() -> None:
-    from dataclasses import replace
-
     config = replace(LLAMA_8B, layers=4)
     given = partial(train_step, config), *arguments(config, 64)
     options = {"machine": machines.h100(16), "donate": ["weights", "moments"], "progress": False}
