@@ -9,7 +9,7 @@ from hlosharding.cost.machine import LARGEST_FIGURE, Chip, Link, Machine, Nccl, 
 from hlosharding.cost.machine_file import machine_text, read_machine
 from hlosharding.cost.machine_names import machine_for, parse_machine, preset_text
 from hlosharding.cost.measured_sets import nearest_set
-from hlosharding.cost.memory import peak_memory, temporary_memory
+from hlosharding.cost.memory import order_by_memory, peak_memory, temporary_memory
 from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, count_operations, local_time, price_uncombined
 from hlosharding.cost.placement import GroupPlacement, group_placement, permute_placement
 from hlosharding.cost.presets import machine_named, machine_presets, preset_of_kind
@@ -81,6 +81,7 @@ __all__ = [
     "node_topology",
     "op_time",
     "op_work",
+    "order_by_memory",
     "parse_machine",
     "peak_memory",
     "permute_placement",

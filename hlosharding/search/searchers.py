@@ -37,6 +37,11 @@ class SearchSpace:
     plans: Sequence[SizedPlan]
     """All that were asked for."""
 
+    @property
+    def num_ops(self) -> int:
+        """Of the program; bodies of loops count once."""
+        return sum(1 for _ in self.planner.module.instructions)
+
     @cached_property
     def has_experts(self) -> bool:
         """Has any weight a dim of experts?"""
@@ -62,7 +67,8 @@ class Grid:
 @dataclass(frozen=True)
 class Climb:
     """From the plans that experts try first, by steps that experts try next, until none is faster or `most` are priced.
-    Of the fastest, where it has one stage, the arguments are then laid out as the optimum of all choices has them.
+    Of the fastest, where it has one stage and the program is not too long, the arguments are then laid out as the
+    optimum of all choices has them.
 
     The fastest plan whose steps were not taken yet goes on, so a slower one has its turn where the fastest is a summit.
     """
@@ -77,7 +83,7 @@ class Climb:
         if run.best is None:  # as of a batch of few examples
             run.price(sorted((each.plan for each in space.plans), key=lambda p: p.stages), self.most)
         run.climb(self.most - 1)
-        if run.best is not None and run.best.plan.microbatches == 1:
+        if run.best is not None and run.best.plan.microbatches == 1 and space.num_ops <= _MOST_CHOSEN:
             run.price([replace(run.best.plan, strategy=OPTIMUM, replicas=1, sequence=False)], self.most)
         run.climb(self.most)
 
@@ -167,6 +173,9 @@ def choose_searcher(given: Searcher | None, said: Sequence[str]) -> Searcher:
     return given
 
 
+_MOST_CHOSEN = 4_000
+"""Ops of a program for which the optimum of all choices is looked for: for four listed layers of Llama (3,400) it takes
+4 CPU seconds, for 16 minutes, where memory is scarce.  Layers in a scan are one."""
 _HOPE = 1.5
 """Times as long as the fastest: a step halves or doubles one thing, and rarely saves a third."""
 

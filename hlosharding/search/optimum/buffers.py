@@ -6,10 +6,11 @@ write in place.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from typing import NamedTuple
 
-from hlosharding.ir import Instruction, Shape
+from hlosharding.cost import order_by_memory
+from hlosharding.ir import CONTROL_FLOW, Computation, Instruction, Shape
 from hlosharding.search.optimum.value_classes import ValueClasses
 
 
@@ -20,7 +21,7 @@ class Buffer(NamedTuple):
     """As `ValueClasses.leaves` has it."""
     shape: Shape
     first: int
-    """Place in `ValueClasses.order` from which it is there."""
+    """Place in the order in which ops run from which it is there."""
     last: int
     """And to which."""
 
@@ -44,9 +45,10 @@ def find_buffers(
     1 f32[8,4] 1 2
     2 f32[4,8] 2 2
     """
-    end, in_place = len(classes.order) - 1, _written_in_place(classes)
+    order = list(_run_order(root.computation, hidden))
+    end, in_place = len(order) - 1, _written_in_place(classes)
     shapes, first, last = dict[int, Shape](), dict[int, int](), dict[int, int]()
-    for place, inst in enumerate(classes.order):
+    for place, inst in enumerate(order):
         read = (number for operand in inst.operands for number in classes.leaves[operand])
         last.update(dict.fromkeys((in_place.get(number, number) for number in read), place))
         if inst in hidden or inst in overwritten:
@@ -58,6 +60,15 @@ def find_buffers(
     kept = {*classes.arguments, *(in_place.get(number, number) for number in classes.leaves[root])}
     first.update(dict.fromkeys(classes.arguments & first.keys(), 0))
     return [Buffer(n, shapes[n], at, end if n in kept else last.get(n, at)) for n, at in first.items()]
+
+
+def _run_order(computation: Computation, hidden: Container[Instruction]) -> Iterator[Instruction]:
+    """As a scheduler has it that saves memory; bodies of loops once, ahead of the loop."""
+    for inst in order_by_memory(computation, hidden):
+        if inst.opcode in CONTROL_FLOW:
+            for callee in inst.called:
+                yield from _run_order(callee, hidden)
+        yield inst
 
 
 def _written_in_place(classes: ValueClasses) -> dict[int, int]:

@@ -146,7 +146,7 @@ class ProgramChoices:
             np.array(owners, np.int64),
             np.array([(b.first, b.last + 1) for b in buffers], np.int64).reshape(-1, 2),
             tuple(_bytes_of(b.shape, self.nodes[owner].placements) for b, owner in zip(buffers, owners, strict=True)),
-            np.full(len(self.classes.order), memory),
+            np.full(1 + max((buffer.last for buffer in buffers), default=0), memory),
         )
 
     def plan_reshards(self, chosen: Integers) -> int:
