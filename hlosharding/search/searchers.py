@@ -84,7 +84,9 @@ class Climb:
             run.price(sorted((each.plan for each in space.plans), key=lambda p: p.stages), self.most)
         run.climb(self.most - 1)
         if run.best is not None and run.best.plan.microbatches == 1 and space.num_ops <= _MOST_CHOSEN:
-            run.price([replace(run.best.plan, strategy=OPTIMUM, replicas=1, sequence=False)], self.most)
+            free = _chosen_freely(run.best.plan)
+            run.done.add(SizedPlan(free, space.batch_size))  # its steps would be optima again, of other ways
+            run.price([free], self.most)
         run.climb(self.most)
 
 
@@ -178,6 +180,12 @@ _MOST_CHOSEN = 4_000
 4 CPU seconds, for 16 minutes, where memory is scarce.  Layers in a scan are one."""
 _HOPE = 1.5
 """Times as long as the fastest: a step halves or doubles one thing, and rarely saves a third."""
+
+
+def _chosen_freely(plan: Plan) -> Plan:
+    """On the axes of a plan; one axis alone is called data, whatever lies along it."""
+    ways = (plan.data, plan.tensor) if plan.data > 1 else (plan.tensor, 1)
+    return replace(plan, data=ways[0], tensor=ways[1], strategy=OPTIMUM, replicas=1, sequence=False)
 
 
 def _is_hopeless(one: PricedPlan, best: PricedPlan) -> bool:
