@@ -177,7 +177,7 @@ def choose_searcher(given: Searcher | None, said: Sequence[str]) -> Searcher:
 
 _MOST_CHOSEN = 4_000
 """Ops of a program for which the optimum of all choices is looked for: for four listed layers of Llama (3,400) it takes
-4 CPU seconds, for 16 minutes, where memory is scarce.  Layers in a scan are one."""
+4 CPU seconds, for 16 layers more than two minutes, where memory is scarce.  Layers in a scan are one."""
 _HOPE = 1.5
 """Times as long as the fastest: a step halves or doubles one thing, and rarely saves a third."""
 

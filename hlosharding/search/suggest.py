@@ -22,6 +22,7 @@ from hlosharding.progress import Progress, counting
 from hlosharding.propagation import LostOffer, Propagation, propagate
 from hlosharding.reshard import MORE_WORK
 from hlosharding.search.candidates import find_candidates
+from hlosharding.search.comparison import time_text
 from hlosharding.search.trials import LARGEST_SET, Hit, smallest_sets
 from hlosharding.search.whole_program import find_annotations, find_changes
 from hlosharding.sharding import HloSharding, MeshInfo, spell
@@ -66,7 +67,7 @@ class Suggestion(InNotebooks):
     def __str__(self) -> str:
         said = ", ".join(self._said(name, sharding) for name, sharding in self.annotations)
         becomes = f": the value becomes {spell(self.sharding, self.mesh)}" if self.sharding is not None else ""
-        took = f"time {self.time_before_s * 1e3:.3g} -> {self.time_s * 1e3:.3g} ms"
+        took = f"time {time_text(self.time_before_s)} -> {time_text(self.time_s)}"
         moved = f"bytes {self.bytes_before:,.0f} -> {self.bytes_received:,.0f}"
         work = f"FLOPs {self.flops_before:,.0f} -> {self.flops:,.0f}"
         clashes = f"conflicts {self.conflicts_before} -> {self.conflicts}"

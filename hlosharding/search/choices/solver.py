@@ -12,7 +12,7 @@ from hlosharding.search.choices.descent import descend
 from hlosharding.search.choices.elimination import eliminate_between
 from hlosharding.search.choices.problem import SelectionProblem
 from hlosharding.search.choices.reductions import leave_out_dominated, merge_followers
-from hlosharding.search.choices.whole import NOTHING, Choices, solve_whole
+from hlosharding.search.choices.whole import NOTHING, PROVEN, Choices, solve_whole
 
 MOST_WHOLE = 1000
 """Nodes, once those that follow are left out, for which one integer program is tried; else for a part at a time."""
@@ -20,8 +20,9 @@ _WHOLE_SHARE = 0.6
 """Of the time, for that."""
 
 
-def solve_choices(problem: SelectionProblem, seconds: float = 60.0) -> Choices:
-    """The optimum, or the best choices found in so many seconds; and what no choices are below.
+def solve_choices(problem: SelectionProblem, seconds: float = 60.0, gap: float = PROVEN) -> Choices:
+    """The optimum, or the best choices found in so many seconds; and what no choices are below.  `gap`: the part of the
+    cost by which something else may be better.
 
     `chosen` is None where none were found that fit; where there are none at all the bound is `inf`.
 
@@ -41,8 +42,8 @@ def solve_choices(problem: SelectionProblem, seconds: float = 60.0) -> Choices:
     reduced = leave_out_dominated(between.problem)
     found = NOTHING
     if sum(len(costs) > 1 for costs in reduced.problem.costs) <= MOST_WHOLE:
-        found = solve_whole(reduced.problem, _WHOLE_SHARE * (end - time.monotonic()))
-    if not found.is_proven:
+        found = solve_whole(reduced.problem, _WHOLE_SHARE * (end - time.monotonic()), gap / 2)
+    if not found.is_within(gap):
         found = descend(reduced.problem, end - time.monotonic(), found)
     if found.chosen is None:
         return found

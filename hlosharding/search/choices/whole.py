@@ -32,7 +32,11 @@ class Choices(NamedTuple):
     @property
     def is_proven(self) -> bool:
         """Is there nothing better?"""
-        return self.bound == math.inf or self.cost - self.bound <= min(PROVEN * abs(self.cost), sys.float_info.max)
+        return self.is_within(PROVEN)
+
+    def is_within(self, gap: float) -> bool:
+        """Is nothing better by more than this part of the cost?"""
+        return self.bound == math.inf or self.cost - self.bound <= min(gap * abs(self.cost), sys.float_info.max)
 
 
 NOTHING = Choices(None, math.inf, -math.inf)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import cycle
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,8 @@ from hlosharding.ir import ELEMENTWISE, Instruction, Module
 from hlosharding.partitioner import ObjectivePrices, even_placements
 from hlosharding.search.batch_arguments import find_batch
 from hlosharding.search.choices import solve_choices
-from hlosharding.search.optimum.program_choices import ProgramChoices, Spent, Weights
+from hlosharding.search.optimum.nodes import Spent, Weights
+from hlosharding.search.optimum.program_choices import ProgramChoices
 from hlosharding.search.optimum.reshard_table import Integers
 from hlosharding.search.strategies import mesh_of
 from hlosharding.search.updates import find_updated
@@ -153,7 +155,7 @@ def find_optimum(
     *,
     batch: Collection[int] | None = None,
     donated: Collection[int] | None = None,
-    seconds: float = 300.0,
+    seconds: float = 120.0,
 ) -> Optimum:
     """The best choices for all values together, on all axes of a mesh, that fit; each checked by partitioning it.
 
@@ -164,7 +166,8 @@ def find_optimum(
     What arrays that lie so take together is bounded first, and then more tightly where the program that comes of it
     takes more; where it still does, the smallest is given back (`Optimum.fits`).
 
-    Raises ScheduleError where nothing can fit, and for a mesh of other devices; ShardingError for too many axes.
+    Raises ScheduleError where nothing can fit, or was found in time, and for a mesh of other devices; ShardingError for
+    too many axes.
     """
     mesh = mesh_of(mesh) if isinstance(mesh, Mapping) else MeshInfo.from_jax(mesh)
     if mesh.num_devices != machine.num_devices:
@@ -173,7 +176,11 @@ def find_optimum(
     batch = _batch_of(module) if batch is None else batch
     donated = [p.parameter_number for p in find_updated(module).values()] if donated is None else donated
     choices = ProgramChoices(module, TileAssignment.from_iota(mesh.sizes), ObjectivePrices(machine), batch, donated)
-    found = _Run(choices, machine, mesh, time.monotonic() + seconds).all_found()
+    run = _Run(choices, machine, mesh, time.monotonic() + seconds)
+    found = run.all_found()
+    if not found and run.is_out_of_time:
+        what = f"no shardings that fit {machine.name} were found in {seconds:g} seconds"
+        raise ScheduleError(what, remedy="give it more seconds, or put layers into a jax.lax.scan: they are one then")
     if not found:
         raise ScheduleError(
             f"no shardings of its values let the step fit {machine.name}",
@@ -197,6 +204,8 @@ def _batch_of(module: Module) -> Collection[int]:
         return ()
 
 
+_GAP = 1e-3
+"""Of the cost, within which an answer is good enough: no price is nearer to what a cluster takes."""
 _TRIES = 3
 """At a memory that is scaled by what the program then takes: temporary arrays, and what is gathered, come on top."""
 _AS_PREDICTED = 1.01
@@ -212,6 +221,8 @@ class _Run:
     mesh: MeshInfo
     end: float
     """Until when the solver may go on."""
+    is_out_of_time: bool = False
+    """Was there a question to which it found no answer?"""
 
     def all_found(self) -> list[Optimum]:
         """What is best if all is hidden that may be; where that program takes longer, what is best if nothing is."""
@@ -250,8 +261,9 @@ class _Run:
         """The choices of the least cost, all reshards that they need planned; None where nothing fits."""
         while True:
             left = max(1.0, self.end - time.monotonic())
-            found = solve_choices(self.choices.problem(weights, memory), left)
+            found = solve_choices(self.choices.problem(weights, memory), left, _GAP)
             if found.chosen is None:
+                self.is_out_of_time |= found.bound < inf
                 return None
             if not self.choices.plan_reshards(found.chosen):
                 return _Answer(found.chosen, found.bound - self.choices.most_held)

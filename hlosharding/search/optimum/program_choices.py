@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from hlosharding.partitioner import OpSplit, Prices, as_compared, even_placement
 from hlosharding.rules import Signature, signature_of
 from hlosharding.search.choices import SelectionProblem
 from hlosharding.search.optimum.buffers import Buffer, find_buffers
+from hlosharding.search.optimum.nodes import Edge, Node, Spent, Weights
 from hlosharding.search.optimum.op_seconds import OpSeconds
 from hlosharding.search.optimum.overlapped import Overlapped
 from hlosharding.search.optimum.reshard_table import Integers, Numbers, ReshardTable, Source
@@ -39,53 +39,6 @@ _RISEN = 1 + 1e-6
 """Times its bound: what a rounding leaves is no rise."""
 _SMALL = 1 / 4096
 """Of the memory; buffers that are smaller, whole, are not counted."""
-
-
-@dataclass(eq=False)
-class Node:
-    """Something to choose."""
-
-    compute: Numbers
-    """[choice]: seconds."""
-    placements: tuple[HloSharding, ...] = ()
-    """Of values."""
-    splits: tuple[OpSplit, ...] = ()
-    """Of an op."""
-
-
-class Weights(NamedTuple):
-    """What seconds count beside those of communication for which devices wait."""
-
-    compute: float
-    hidden: float
-    """Of communication that may run behind the computation."""
-
-
-class Spent(NamedTuple):
-    """Seconds of a step."""
-
-    compute: float
-    exposed: float
-    """Of communication for which devices wait."""
-    hidden: float
-    """Of communication that may run behind the computation."""
-
-    @property
-    def least(self) -> float:
-        """Were all hidden that may be."""
-        return self.exposed + max(self.compute, self.hidden)
-
-
-class Edge(NamedTuple):
-    """What moves between two nodes."""
-
-    first: int
-    second: int
-    reshards: Integers
-    """[choice of the first, of the second]: numbers in the table of reshards."""
-    trips: int
-    is_hidden: bool
-    """May it run behind the computation?"""
 
 
 @dataclass(eq=False)

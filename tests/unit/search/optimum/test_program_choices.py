@@ -12,7 +12,7 @@ import hlosharding as hs
 from hlosharding.cost import machines
 from hlosharding.partitioner import ObjectivePrices
 from hlosharding.search.choices import solve_choices
-from hlosharding.search.optimum.program_choices import ProgramChoices, Weights
+from hlosharding.search.optimum import ProgramChoices, Weights
 from hlosharding.sharding import TileAssignment
 from tests.unit.search.optimum.models import perceptron, scanned
 
