@@ -21,9 +21,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.cost import machines
-from hlosharding.frontends import trace
 from hlosharding.partitioner import ObjectivePrices
-from hlosharding.schedule import without_layout_calls
 from hlosharding.search.choices import Choices, SelectionProblem, solve_choices
 from hlosharding.search.optimum import ProgramChoices, Weights
 from hlosharding.sharding import TileAssignment
@@ -105,11 +103,10 @@ def _whole(row: Any) -> list[int]:
 def problem_of(name: str, devices: int) -> SelectionProblem:
     """Of a model of the zoo without its annotations, over so many H100s: all reshards planned."""
     from benchmarks.zoo import MODELS
+    from benchmarks.zoo_optima import unannotated
 
     model = next(model for model in MODELS if name in model.name)
-    program = model.build(model.mesh(alone=True), 1)
-    module = without_layout_calls(trace(program.function)(*program.arguments))
-    module.shardings = {}
+    module = unannotated(model, 1)
     machine = machines.h100(devices)
     choices = ProgramChoices(module, TileAssignment.from_iota((devices,)), ObjectivePrices(machine))
     choices.table.plan({number for edge in choices.edges for number in edge.reshards.ravel().tolist()})

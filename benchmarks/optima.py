@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
-import numpy as np
 from rich.progress import track
 from rich.table import Table
 
@@ -28,10 +27,10 @@ from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import even_placements
 from hlosharding.search import Climb, Plan, Planner, find_optimum
 from hlosharding.sharding import HloSharding, MeshInfo, TileAssignment
+from tests.support.small_steps import descend, floats, perceptron
 
 LIMIT = 1.0
 _ROUNDING = 1e-9
-Step = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Case(NamedTuple):
@@ -41,31 +40,6 @@ class Case(NamedTuple):
     arguments: tuple[Any, ...]
     alike: tuple[str, ...] = ()
     """Arguments that lie alike in what is tried on several axes."""
-
-
-def _shape(*dims: int) -> Any:
-    import jax
-
-    return jax.ShapeDtypeStruct(dims, np.float32)
-
-
-def _descending(loss: Callable[..., Any]) -> Callable[..., Any]:
-    import jax
-
-    def step(weights: Any, *batch: Any) -> Any:
-        return jax.tree.map(lambda w, g: w - 0.01 * g, weights, jax.grad(loss)(weights, *batch))
-
-    return step
-
-
-def _perceptron(rows: int, inside: int, hidden: int, outside: int) -> Case:
-    import jax.numpy as jnp
-
-    def loss(weights: Any, x: Any, y: Any) -> Any:
-        return jnp.mean((jnp.tanh(x @ weights["up"]) @ weights["down"] - y) ** 2)
-
-    weights = {"up": _shape(inside, hidden), "down": _shape(hidden, outside)}
-    return Case(_descending(loss), (weights, _shape(rows, inside), _shape(rows, outside)))
 
 
 def _attention() -> Case:
@@ -78,8 +52,8 @@ def _attention() -> Case:
         heads = jnp.einsum("bhst,bthe->bshe", scores, v)
         return jnp.sum(jnp.einsum("bshe,hed->bsd", heads, weights["o"]) ** 2)
 
-    weights = {**{name: _shape(1024, 16, 64) for name in "qkv"}, "o": _shape(16, 64, 1024)}
-    return Case(_descending(loss), (weights, _shape(8, 512, 1024)), ("q", "k", "v"))
+    weights = {**{name: floats(1024, 16, 64) for name in "qkv"}, "o": floats(16, 64, 1024)}
+    return Case(descend(loss), (weights, floats(8, 512, 1024)), ("q", "k", "v"))
 
 
 def _experts() -> Case:
@@ -95,14 +69,14 @@ def _experts() -> Case:
         made = jnp.einsum("ecd,tec->td", jnp.einsum("ech,ehd->ecd", inside, weights["down"]), sent)
         return jnp.sum((made * gates.max(-1)[:, None]) ** 2)
 
-    weights = {"gate": _shape(512, 8), "up": _shape(8, 512, 2048), "down": _shape(8, 2048, 512)}
-    return Case(_descending(loss), (weights, _shape(2048, 512)))
+    weights = {"gate": floats(512, 8), "up": floats(8, 512, 2048), "down": floats(8, 2048, 512)}
+    return Case(descend(loss), (weights, floats(2048, 512)))
 
 
 CASES: dict[str, Callable[[], Case]] = {
-    "MLP 64x4096x16384": lambda: _perceptron(64, 4096, 16384, 4096),
-    "MLP 16384x1024x1024": lambda: _perceptron(16384, 1024, 1024, 1024),
-    "MLP 1024x8192x64": lambda: _perceptron(1024, 8192, 64, 8192),
+    "MLP 64x4096x16384": lambda: Case(*perceptron(64, 4096, 16384, 4096)),
+    "MLP 16384x1024x1024": lambda: Case(*perceptron(16384, 1024, 1024, 1024)),
+    "MLP 1024x8192x64": lambda: Case(*perceptron(1024, 8192, 64, 8192)),
     "attention": _attention,
     "experts": _experts,
 }

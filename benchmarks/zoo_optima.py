@@ -38,7 +38,7 @@ def measured(name: str, scale: int) -> Row:
     program = model.build(mesh, scale)
     given = hs.jit(program.function, mesh=mesh, **program.options).trace(*_shapes(program.arguments))
     by_hand = given.propagate().partition().partitioned
-    module, start = _unannotated(model, scale), time.process_time()
+    module, start = unannotated(model, scale), time.process_time()
     best = hs.find_optimum(module, machine, dict(model.axes)).improved(STEPS)
     row: Row = {"name": name, "CPU s": time.process_time() - start, "gap": best.gap}
     row |= {"hand": hs.simulate(by_hand.module, machine).time_s, "found": best.time_s}
@@ -53,7 +53,7 @@ def _shapes(arguments: Any) -> Any:
     return jax.tree.map(lambda a: jax.ShapeDtypeStruct(jnp.shape(a), jnp.result_type(a)), arguments)
 
 
-def _unannotated(model: Any, scale: int) -> Any:
+def unannotated(model: Any, scale: int) -> Any:
     """The program as one device runs it, without its constraints."""
     import hlosharding as hs
     from hlosharding.schedule import without_layout_calls
@@ -72,7 +72,7 @@ def _distance(model: Any) -> float:
     from benchmarks.zoo_against_xla import distance
 
     program = model.build(model.mesh(alone=True), 1)
-    best = hs.find_optimum(_unannotated(model, 1), hs.machines.h100(8), dict(model.axes))
+    best = hs.find_optimum(unannotated(model, 1), hs.machines.h100(8), dict(model.axes))
     found = jax.tree.leaves(best.partitioned.run(*jax.tree.leaves(program.arguments)))
     wanted = jax.tree.leaves(jax.jit(program.function)(*program.arguments))
     worst = max(map(distance, found, wanted))

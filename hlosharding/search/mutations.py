@@ -18,6 +18,7 @@ from hlosharding.notebook import InNotebooks
 from hlosharding.progress import Progress, counting
 from hlosharding.schedule import PipelineRuns, Schedule
 from hlosharding.search.candidates import shardings_of
+from hlosharding.search.in_turn import LEAST_GAIN, improve_in_turn, largest_first
 from hlosharding.search.planner import Planner
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.priced_plan import PricedPlan
@@ -37,9 +38,6 @@ from hlosharding.search.strategies import (
 
 NAME = "improved"
 """Of the strategy that comes of it."""
-_LEAST_GAIN = 1e-6
-"""Share of a step's time that a change must save: above what sums of seconds lose in rounding, so that no two shardings
-of one price are exchanged for ever, and below what anybody would call a gain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +154,7 @@ class _Climb:
     def run(self) -> bool:
         """Go round the arguments, the largest first, until none changes; False where the steps do not suffice."""
         arrays = [p for p in self.module.entry.parameters if p.shape.is_array and p.shape.rank]
-        arguments = sorted(arrays, key=lambda p: (-p.shape.byte_size, p.parameter_number))
-        unchanged, place = 0, 0
-        while unchanged < len(arguments):
-            if self.tried >= self.steps:
-                return False
-            unchanged = 0 if self._improve(arguments[place % len(arguments)]) else unchanged + 1
-            place += 1
-        return True
+        return improve_in_turn(largest_first(arrays), self._improve, lambda: self.tried < self.steps)
 
     def _improve(self, parameter: Instruction) -> bool:
         """Take the best other sharding of an argument, if it is better."""
@@ -222,7 +213,7 @@ def _is_better(one: PricedPlan, other: PricedPlan) -> bool:
         return one.fits
     if not one.fits:
         return one.peak_memory_bytes < other.peak_memory_bytes
-    return one.time_s < other.time_s * (1 - _LEAST_GAIN)
+    return one.time_s < other.time_s * (1 - LEAST_GAIN)
 
 
 def _normalize(spec: Any) -> Any:

@@ -93,8 +93,7 @@ def splits_by_axes(
     axes = axes_of(tuple(dict.fromkeys(tilings)))
     if axes is None:
         return None
-    counts = _counts(axes.sizes)
-    return _all_splits(axes, tuple(tuple(n for n in counts if may_be_split(f, n)) for f in range(num_factors)))
+    return _splits_along(axes, num_factors, may_be_split)
 
 
 def splits_of_mesh(mesh: TileAssignment, num_factors: int, may_be_split: Callable[[int, int], bool]) -> Splits:
@@ -103,15 +102,17 @@ def splits_of_mesh(mesh: TileAssignment, num_factors: int, may_be_split: Callabl
     Raises ShardingError where there would be too many to look at.
     """
     axes = axes_of((mesh,))
-    counts = _counts(axes.sizes) if axes is not None else ()
-    found = None
-    if axes is not None:
-        allowed = tuple(tuple(n for n in counts if may_be_split(f, n)) for f in range(num_factors))
-        found = _all_splits(axes, allowed)
+    found = None if axes is None else _splits_along(axes, num_factors, may_be_split)
     if found is None:
         what = f"there are more than {_MOST} ways to put the axes of a mesh of {mesh.dims} on {num_factors} dims"
         raise ShardingError(what, remedy="take a mesh of fewer axes")
     return found
+
+
+def _splits_along(axes: DeviceAxes, num_factors: int, may_be_split: Callable[[int, int], bool]) -> Splits | None:
+    """All of them; None for too many."""
+    counts = _counts(axes.sizes)
+    return _all_splits(axes, tuple(tuple(n for n in counts if may_be_split(f, n)) for f in range(num_factors)))
 
 
 @lru_cache(maxsize=1 << 10)

@@ -53,8 +53,7 @@ def find_buffers(
         last.update(dict.fromkeys((in_place.get(number, number) for number in read), place))
         if inst in hidden or inst in overwritten:
             continue
-        leaves = inst.shape.leaves if inst.shape.is_tuple else (inst.shape,)
-        for number, shape in zip(classes.leaves[inst], leaves, strict=True):
+        for number, shape in zip(classes.leaves[inst], inst.shape.leaves, strict=True):
             if number not in in_place and number not in classes.free and shape.is_array and number not in first:
                 shapes[number], first[number] = shape, place
     kept = {*classes.arguments, *(in_place.get(number, number) for number in classes.leaves[root])}

@@ -39,8 +39,7 @@ class OpSeconds:
 
     def of_split(self, op: Instruction, split: OpSplit) -> float:
         """Of the kernel that ends in an op which is split so."""
-        results = op.shape.leaves if op.shape.is_tuple else (op.shape,)
-        shapes = [*(operand.shape for operand in op.operands), *results]
+        shapes = [*(operand.shape for operand in op.operands), *op.shape.leaves]
         whole = sum(shape.byte_size for shape in shapes)
         places = (*split.operands, *split.results)
         part = sum(_tile(shape, place).byte_size for shape, place in zip(shapes, places, strict=True))

@@ -10,7 +10,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import cycle
 from math import inf
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from hlosharding.ir import ELEMENTWISE, Instruction, Module
 from hlosharding.partitioner import ObjectivePrices, even_placements
 from hlosharding.search.batch_arguments import find_batch
 from hlosharding.search.choices import solve_choices
+from hlosharding.search.in_turn import LEAST_GAIN, improve_in_turn, largest_first
 from hlosharding.search.optimum.nodes import Spent, Weights
 from hlosharding.search.optimum.program_choices import ProgramChoices
 from hlosharding.search.optimum.reshard_table import Integers
@@ -114,27 +114,35 @@ class Optimum:
 
     def _climbed(self, steps: int) -> Optimum:
         """From this one alone."""
-        parameters = [p for p in self.module.entry.parameters if p in self.shardings]
-        order = sorted(parameters, key=lambda p: (-p.shape.byte_size, p.parameter_number))
-        best, tried, unchanged = self, {_spelled(self.said)}, 0
-        for parameter in cycle(order):
-            better = next(best._better_by(parameter, tried, steps), None)
-            best, unchanged = (best, unchanged + 1) if better is None else (better, 0)
-            if unchanged == len(order) or len(tried) > steps:
-                return best
-        return best
+        climb = _Climb(self, steps, {_spelled(self.said)})
+        arguments = largest_first(p for p in self.module.entry.parameters if p in self.shardings)
+        improve_in_turn(arguments, climb.improve, lambda: climb.may_try)
+        return climb.best
 
-    def _better_by(self, parameter: Instruction, tried: set[Spelled], steps: int) -> Iterator[Optimum]:
-        """The fastest of those in which an argument lies otherwise, if it is faster than this."""
-        found = [self]
-        for place in even_placements(parameter.shape.dims, TileAssignment.from_iota(self.mesh.sizes)):
-            said = {**self.said, parameter.name: place}
-            if _spelled(said) not in tried and len(tried) <= steps:
-                tried.add(_spelled(said))
-                found.append(replace(self, said=said, shardings={**self.shardings, parameter: place}))
+
+@dataclass
+class _Climb:
+    best: Optimum
+    steps: int
+    tried: set[Spelled]
+
+    @property
+    def may_try(self) -> bool:
+        """Were fewer tried than may be?"""
+        return len(self.tried) <= self.steps
+
+    def improve(self, parameter: Instruction) -> bool:
+        """Take the best other placement of an argument, if it is better."""
+        start, found = self.best, [self.best]
+        for place in even_placements(parameter.shape.dims, TileAssignment.from_iota(start.mesh.sizes)):
+            said = {**start.said, parameter.name: place}
+            if _spelled(said) not in self.tried and self.may_try:
+                self.tried.add(_spelled(said))
+                found.append(replace(start, said=said, shardings={**start.shardings, parameter: place}))
         best = min(found, key=_speed)
-        if best is not self and best.time_s < self.time_s * (1 - _LEAST_GAIN):
-            yield best
+        if best.time_s < start.time_s * (1 - LEAST_GAIN):
+            self.best = best
+        return self.best is not start
 
 
 Spelled = tuple[tuple[str, int], ...]
@@ -142,10 +150,6 @@ Spelled = tuple[tuple[str, int], ...]
 
 def _spelled(said: Mapping[str, HloSharding]) -> Spelled:
     return tuple((name, sharding.uid) for name, sharding in said.items())
-
-
-_LEAST_GAIN = 1e-6
-"""Share of the time that a change must save: above what sums of seconds lose in rounding."""
 
 
 def find_optimum(

@@ -145,7 +145,7 @@ class ProgramChoices:
     def _placements(self, inst: Instruction, leaf: int) -> tuple[HloSharding, ...]:
         """How an array may lie: as the user says, where he does."""
         said = self._said.get(self.classes.of(inst)[leaf])
-        return even_placements(_leaves(inst)[leaf].dims, self.mesh) if said is None else (said,)
+        return even_placements(inst.shape.leaves[leaf].dims, self.mesh) if said is None else (said,)
 
     @cached_property
     def _said(self) -> dict[int, HloSharding]:
@@ -168,13 +168,9 @@ class ProgramChoices:
                 self._connect_values(operand, self.node_of(inst, 0))
 
     def _add_op(self, inst: Instruction) -> None:
-        signature, leaves = signature_of(inst), _leaves(inst)
-        if not all(leaf.is_array for leaf in leaves):
+        if not all(leaf.is_array for leaf in inst.shape.leaves):
             return
-        splits = (
-            every_split(inst, signature, self.mesh) if isinstance(signature, Signature) else [_on_all_devices(inst)]
-        )
-        splits = [split for split in splits if split.reduce_kind != "other"]
+        splits = self._splits(inst)
         seconds = np.array([self.seconds.of_split(inst, split) for split in splits])
         op = self._new(Node(self._trips(inst) * seconds, splits=tuple(splits)))
         for place, operand in enumerate(inst.operands):
@@ -183,7 +179,7 @@ class ProgramChoices:
                 sources = [(at, None) for at in self.nodes[source].placements]
                 is_early = self.classes.leaves[operand][0] in self._overlapped.early
                 self._connect(source, sources, op, [s.operands[place] for s in splits], operand, is_early)
-        for leaf, shape in enumerate(leaves):
+        for leaf, shape in enumerate(inst.shape.leaves):
             if shape.size > 1:
                 node = self.node_of(inst, leaf)
                 sources = [(split.results[leaf], split.reduce_kind) for split in splits]
@@ -232,7 +228,7 @@ class ProgramChoices:
         is_hidden: bool,
         leaf: int = 0,
     ) -> None:
-        reshards = self.table.numbers(_leaves(moved)[leaf], sources, targets)
+        reshards = self.table.numbers(moved.shape.leaves[leaf], sources, targets)
         self.edges.append(Edge(first, second, reshards, self._trips(moved), is_hidden))
 
     def _trips(self, inst: Instruction) -> int:
@@ -277,11 +273,7 @@ def _bytes_of(shape: Shape, placements: Sequence[HloSharding]) -> Numbers:
     return np.array([shape.byte_size / place.num_tiles for place in placements])
 
 
-def _leaves(inst: Instruction) -> tuple[Shape, ...]:
-    return inst.shape.leaves if inst.shape.is_tuple else (inst.shape,)
-
-
 def _on_all_devices(inst: Instruction) -> OpSplit:
     """What nobody knows how to split."""
-    every = [(REPLICATED,) * len(of) for of in (inst.operands, _leaves(inst))]
+    every = [(REPLICATED,) * len(of) for of in (inst.operands, inst.shape.leaves)]
     return OpSplit(REPLICATED, every[0], every[1], None, 1.0)

@@ -63,19 +63,11 @@ class ValueClasses:
         """The class of each array of an instruction's result."""
         return tuple(map(self.find, self.leaves[inst]))
 
-    def is_argument(self, number: int) -> bool:
-        """Is it an argument, or one that a loop hands on?"""
-        return self.find(number) in {self.find(argument) for argument in self.arguments}
-
-    def is_joined(self, inst: Instruction, operand: Instruction) -> bool:
-        """Is an op on elements of one class with this operand?"""
-        return self.of(inst) == self.of(operand)
-
     def _new(self, inst: Instruction) -> Leaves:
         first = len(self._parents)
-        count = len(inst.shape.leaves) if inst.shape.is_tuple else 1
-        self._parents += range(first, first + count)
-        return tuple(range(first, first + count))
+        made = range(first, first + len(inst.shape.leaves))
+        self._parents += made
+        return tuple(made)
 
     def _join(self, one: int, other: int) -> None:
         first, second = sorted((self.find(one), self.find(other)))

@@ -16,7 +16,7 @@ from hlosharding.errors import ScheduleError, ShardingError
 from hlosharding.partitioner import even_placements
 from hlosharding.search.optimum import OptimumOf, find_optimum
 from hlosharding.sharding import MeshInfo, TileAssignment
-from tests.unit.search.optimum.models import Step, perceptron, scanned
+from tests.support.small_steps import Step, perceptron, scanned
 
 FOUR = MeshInfo(("x",), (4,))
 BATCH = {2, 3}

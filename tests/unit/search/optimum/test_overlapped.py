@@ -5,7 +5,7 @@ from __future__ import annotations
 import hlosharding as hs
 from hlosharding.search.optimum.overlapped import Overlapped
 from hlosharding.search.optimum.value_classes import ValueClasses
-from tests.unit.search.optimum.models import perceptron, scanned
+from tests.support.small_steps import perceptron, scanned
 
 
 def test_weights_are_early_and_gradients_late() -> None:

@@ -14,7 +14,7 @@ from hlosharding.partitioner import ObjectivePrices
 from hlosharding.search.choices import solve_choices
 from hlosharding.search.optimum import ProgramChoices, Weights
 from hlosharding.sharding import TileAssignment
-from tests.unit.search.optimum.models import perceptron, scanned
+from tests.support.small_steps import perceptron, scanned
 
 TWO_PRODUCTS = """HloModule m
 ENTRY e { x = f32[64,4096] parameter(0)  w = f32[4096,8192] parameter(1)  v = f32[8192,512] parameter(2)

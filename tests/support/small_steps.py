@@ -1,4 +1,4 @@
-"""Small steps on which optima are looked for."""
+"""Small steps on which optima are looked for, in tests and benchmarks."""
 
 from __future__ import annotations
 
