@@ -18,7 +18,7 @@ from hlosharding.partitioner.partial_sums import linear_operands
 from hlosharding.partitioner.partition import LocalProgram, check_devices, partition_module
 from hlosharding.partitioner.plain_forms import in_plain_forms
 from hlosharding.partitioner.prices import Cost, ObjectivePrices, Prices, cost_of_plan
-from hlosharding.partitioner.repeated_layers import Folded, LayersDiffer, folded
+from hlosharding.partitioner.repeated_layers import Folded, LayersDiffer, alike_in_layers, folded
 
 __all__ = [
     "OVERLAPS",
@@ -36,6 +36,7 @@ __all__ = [
     "ShardingTable",
     "SplitAlternative",
     "SplitAlternatives",
+    "alike_in_layers",
     "alternatives_of",
     "as_compared",
     "check_devices",

@@ -43,3 +43,14 @@ def scanned(layers: int, rows: int, width: int) -> Step:
         return jnp.sum(last**2)
 
     return descend(loss), (floats(layers, width, width), floats(rows, width))
+
+
+def listed(layers: int, rows: int, width: int) -> Step:
+    """The same, layer after layer."""
+
+    def loss(weights: Any, x: Any) -> Any:
+        for w in weights:
+            x = jnp.tanh(x @ w)
+        return jnp.sum(x**2)
+
+    return descend(loss), ([floats(width, width)] * layers, floats(rows, width))

@@ -37,8 +37,9 @@ class Places:
         """A stretch, and what belongs to its layers: of this kind and up."""
         first = self.next_kind
         for place in range(stretch.size):
-            self.kinds[stretch.start + place] = first + place % stretch.period
-            self.layers[stretch.start + place] = place // stretch.period
+            inst = stretch.start + place
+            if self.starts[inst] < self.starts[inst + 1]:  # weights may stand layers ahead of what reads them
+                self.kinds[inst], self.layers[inst] = first + place % stretch.period, place // stretch.period
         self.next_kind += stretch.period
         self._what_reads(first)
         self._what_is_read(first)

@@ -5,8 +5,9 @@ Floor: partitioner.  Instructions are named by their position in the entry.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from hlosharding.partitioner.repeated_layers.steady import Bools, Edges, Ints, L
 _FEW = 1000
 """Instructions: a program of so many is partitioned before its layers are found."""
 _LEAST_LAYERS = 16
+_LEAST_TIED = 4
+"""Layers of which some are tied: three, and one of the ends, in which something is not as in the others."""
 _FEW_LAYERS = 8
 """Some nine are kept, with those at the ends in which something is not as in the others."""
 _KEPT = 2
@@ -87,27 +90,60 @@ def repeats_of(module: Module, annotated: frozenset[str]) -> Repeats | None:
 
     `annotated`: names of what the user annotated.
     """
+    entry = module.entry.instructions
+    if len(entry) < _FEW or any(i.control_predecessors for i in entry):
+        return None
+    found = _families(module, annotated, _to_leave_out, 2 * _KEPT + 1)
+    return None if found is None else _checked(*found)
+
+
+def alike_in_layers(module: Module) -> list[list[Instruction]]:
+    """Instructions that do the same, one of each layer of a stack: its ops, forward and backward, weights, updates.
+
+    >>> import jax, jax.numpy as jnp, hlosharding as hs
+    >>> def tower(x, weights):
+    ...     for w in weights:
+    ...         x = x + jnp.tanh(jnp.sin(x) @ w)
+    ...     return x
+    >>> square = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    >>> rows = alike_in_layers(hs.trace(tower)(square, [square] * 20))
+    >>> sorted(row[0].opcode for row in rows), {len(row) for row in rows}
+    (['add', 'dot', 'parameter', 'sine', 'tanh'], {20})
+    """
+    found = _families(module, frozenset(), _to_tie, 2)
+    entry = module.entry.instructions
+    rows = [row for family in found[1] for row in family.rows] if found is not None else []
+    return [[entry[inst] for inst in row if inst != OUTSIDE] for row in rows]
+
+
+_Worthwhile: TypeAlias = Callable[[Ints, "Bools | None"], "stretches.Stretch | None"]
+"""Of the ops' keys, and of which of them are free, the next stretch."""
+_Found: TypeAlias = "tuple[Places, list[Family], Edges]"
+
+
+def _families(module: Module, annotated: frozenset[str], worthwhile: _Worthwhile, least: int) -> _Found | None:
+    """All stacks of more than `least` layers that are worthwhile, one after the other."""
     entry, first = module.entry.instructions, module.entry.instructions[0].id
-    if len(entry) < _FEW or any(i.control_predecessors for i in entry) or _worthwhile(_outlines(entry)) is None:
+    if worthwhile(_outlines(entry), None) is None:
         return None
     numbers = op_keys(module, annotated)
     keys, edges, root = np.array(numbers), Edges.of(module.entry), module.entry.root.id - first
     places = Places(
         numbers, edges.operands.tolist(), edges.starts.tolist(), lambda i: [u.id - first for u in entry[i].users], root
     )
-    families, stretch = list[Family](), _worthwhile(keys)
+    families, stretch = list[Family](), worthwhile(keys, None)
     while stretch is not None:
         stretch = stretches.between_layers(stretch, edges.users, edges.operands)
         base = places.add(stretch)
         kinds = np.array(places.kinds)
         found = steady_layers(kinds, np.array(places.layers), edges, base, stretch.count)
-        is_deep = found is not None and found.last - found.first > 2 * _KEPT
+        is_deep = found is not None and found.last - found.first >= least
         places.kinds[:] = np.where(kinds < base, kinds, kinds if is_deep else OUTSIDE).tolist()
         if found is None or not is_deep:
             break
         families.append(_family(found, base))
-        stretch = _worthwhile(keys, kinds < 0)
-    return _checked(places, families, edges)
+        stretch = worthwhile(keys, kinds < 0)
+    return places, families, edges
 
 
 def _outlines(entry: Sequence[Instruction]) -> Ints:
@@ -116,12 +152,20 @@ def _outlines(entry: Sequence[Instruction]) -> Ints:
     return np.array([numbers.setdefault((i.opcode, i.shape), len(numbers)) for i in entry])
 
 
-def _worthwhile(keys: Ints, free: Bools | None = None) -> stretches.Stretch | None:
+def _to_leave_out(keys: Ints, free: Bools | None) -> stretches.Stretch | None:
     """A stretch of which enough can be left out: backward layers and updates come to it, and perhaps a second stack."""
-    found = stretches.first_stretch(keys, np.ones(len(keys), bool) if free is None else free, _LEAST_LAYERS)
+    found = _first_stretch(keys, free, _LEAST_LAYERS)
     if found is None or 6 * (found.count - _FEW_LAYERS) * found.period < _WORTH * len(keys):
         return None
     return found
+
+
+def _first_stretch(keys: Ints, free: Bools | None, least: int) -> stretches.Stretch | None:
+    return stretches.first_stretch(keys, np.ones(len(keys), bool) if free is None else free, least)
+
+
+def _to_tie(keys: Ints, free: Bools | None) -> stretches.Stretch | None:
+    return _first_stretch(keys, free, _LEAST_TIED)
 
 
 def _family(found: Layers, base: int) -> Family:

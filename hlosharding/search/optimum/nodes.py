@@ -5,11 +5,12 @@ Floor: search.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from hlosharding.partitioner import OpSplit
-from hlosharding.search.optimum.reshard_table import Integers, Numbers
+from hlosharding.search.optimum.reshard_table import Integers, Numbers, Source
 from hlosharding.sharding import HloSharding
 
 
@@ -23,6 +24,16 @@ class Node:
     """Of values."""
     splits: tuple[OpSplit, ...] = ()
     """Of an op."""
+
+    def gives(self, leaf: int) -> Sequence[Source]:
+        """[choice]: how the value lies, or comes out as an array of the op's result."""
+        if self.splits:
+            return [(split.results[leaf], split.reduce_kind) for split in self.splits]
+        return [(place, None) for place in self.placements]
+
+    def takes(self, operand: int) -> Sequence[HloSharding]:
+        """[choice]: how the value lies, or the op wants an operand."""
+        return [split.operands[operand] for split in self.splits] if self.splits else self.placements
 
 
 class Weights(NamedTuple):

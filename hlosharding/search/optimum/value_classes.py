@@ -4,6 +4,7 @@ Floor: search.  Looks at instructions alone.
 
     h = dot(x, w); g = tanh(h); m = g * h      h, g and m are one class, and one choice
     while (i, acc): acc = acc + ...            what goes in, the carry, what comes out, and what is added to it
+    layers in a list                           of each the same, as if they were the trips of a loop
 
 Arguments are classes of their own, with what a loop hands on of them unchanged: an op on elements may read an argument
 that lies elsewhere (moments that are split, beside weights that are whole).
@@ -11,7 +12,7 @@ that lies elsewhere (moments that are split, beside weights that are whole).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from hlosharding.ir import ELEMENTWISE, GENERATORS, Computation, Instruction, Module, while_parts
 
@@ -21,7 +22,7 @@ Leaves = tuple[int, ...]
 
 
 class ValueClasses:
-    """The classes of all arrays in the computations that a module runs.
+    """The classes of all arrays in the computations that a module runs; `alike`: instructions that lie alike, too.
 
     >>> import hlosharding as hs
     >>> module = hs.load('''HloModule m
@@ -36,7 +37,7 @@ class ValueClasses:
     [(0,), (1,), (1,), (3,)]
     """
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, alike: Iterable[Sequence[Instruction]] = ()) -> None:
         self._parents: list[int] = []
         self.leaves: dict[Instruction, Leaves] = {}
         """Of every instruction that is run."""
@@ -51,6 +52,9 @@ class ValueClasses:
         parameters = [self._new(p) for p in module.entry.parameters]
         self.arguments.update(number for leaves in parameters for number in leaves)
         self._walk(module.entry, parameters)
+        for one, *others in alike:
+            for other in others:
+                self._join_all(self.leaves[one], self.leaves[other])
 
     def find(self, number: int) -> int:
         """The class that a number belongs to."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,6 +15,7 @@ import pytest
 import hlosharding as hs
 from benchmarks.deep_models import ARCHITECTURES
 from benchmarks.graphs import Graph
+from benchmarks.published import transformer
 from hlosharding import wire
 from hlosharding.compiler import alternatives
 from hlosharding.ir import Module
@@ -64,6 +67,16 @@ def left_out(propagated: hs.Propagation) -> float:
 @pytest.mark.parametrize(("architecture", "layers"), [("GPT-2", 24), ("encoder-decoder", 40), ("experts", 24)])
 def test_models_that_people_train(architecture: str, layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     propagated = Graph.of(ARCHITECTURES[architecture](layers)).propagate()
+    assert left_out(propagated) > 0.4
+    same(propagated, monkeypatch)
+
+
+def test_weights_that_stand_layers_ahead_of_what_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(transformer.LLAMA_8B, layers=20, width=64, heads=8, vocabulary=64, length=16, hidden=96)
+    arguments = transformer.arguments(replace(config, scanned=False), 8)
+    module = hs.trace(partial(transformer.train_step, replace(config, scanned=False)))(*arguments)
+    rows = hs.HloSharding.parse("{devices=[8,1]<=[8]}")
+    propagated = hs.propagate(hs.annotate(module, {"tokens": rows}))
     assert left_out(propagated) > 0.4
     same(propagated, monkeypatch)
 

@@ -12,9 +12,9 @@ import hlosharding as hs
 from hlosharding.cost import machines
 from hlosharding.partitioner import ObjectivePrices
 from hlosharding.search.choices import solve_choices
-from hlosharding.search.optimum import ProgramChoices, Weights
+from hlosharding.search.optimum import ProgramChoices, Weights, program_choices
 from hlosharding.sharding import TileAssignment
-from tests.support.small_steps import perceptron, scanned
+from tests.support.small_steps import listed, perceptron, scanned
 
 TWO_PRODUCTS = """HloModule m
 ENTRY e { x = f32[64,4096] parameter(0)  w = f32[4096,8192] parameter(1)  v = f32[8192,512] parameter(2)
@@ -108,6 +108,20 @@ def test_each_trip_of_a_loop_counts() -> None:
     assert [len(node.compute) for node in few.nodes] == [len(node.compute) for node in many.nodes]
     seconds = [solve_choices(choices.problem(SERIAL, 80e9)).cost for choices in (few, many)]
     assert 3 < seconds[1] / seconds[0] < 4.5
+
+
+def test_layers_of_a_large_program_are_chosen_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    step, arguments = listed(16, 256, 1024)
+    text = hs.trace(step)(*arguments).to_hlo_text()
+    free = choices_of(text, 4)
+    monkeypatch.setattr(program_choices, "_CHOSEN_APART", 100)
+    tied = choices_of(text, 4)
+    assert len(tied.nodes) < 0.5 * len(free.nodes)
+    assert len(tied.edges) < 0.5 * len(free.edges)
+    for choices in tied, free:
+        plan_all(choices)
+    costs = [solve_choices(choices.problem(SERIAL, 80e9)).cost for choices in (tied, free)]
+    assert costs[1] * (1 - 1e-6) <= costs[0] <= 1.1 * costs[1]  # the free ones may do whatever the tied ones do
 
 
 def test_memory_is_that_of_tiles() -> None:
