@@ -193,6 +193,7 @@ def _add_search(commands: Any) -> None:
             name, type=_counts, default=(1,), metavar="N,N...", help=f"of the data ways, how many {parts}"
         )
     command.add_argument("--sequence", action="store_true", help="with sequence parallelism, too")
+    command.add_argument("--recompute", action="store_true", help="with layers computed again for the gradients, too")
     command.add_argument(
         "--donate", metavar="PATH", action="append", default=[], help="an argument that the update may overwrite"
     )

@@ -36,6 +36,7 @@ def execute(arguments: Namespace) -> None:
         context=arguments.context,
         experts=arguments.experts,
         sequence=(False, True) if arguments.sequence else (False,),
+        recompute=(False, True) if arguments.recompute else (False,),
         donate=arguments.donate,
         prune=not arguments.all,
         resume=arguments.resume,

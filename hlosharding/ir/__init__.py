@@ -24,6 +24,7 @@ from hlosharding.ir.graph import MAY_ACT, Computation, Instruction, ModuleGraph
 from hlosharding.ir.group_mode import GroupMode, fault_of_ids, group_mode, group_size, named_things
 from hlosharding.ir.invalid_modules import blaming
 from hlosharding.ir.libraries import register_library
+from hlosharding.ir.loop_carry import add_to_carry, drop_from_carry
 from hlosharding.ir.marks import PARTITIONING_MARK, RULE_MARK, custom_partitioning_of, is_custom_partitioning
 from hlosharding.ir.module import Module
 from hlosharding.ir.name_uniquer import NameUniquer
@@ -115,6 +116,7 @@ __all__ = [
     "SliceDim",
     "Trips",
     "WindowDim",
+    "add_to_carry",
     "arguments",
     "attention_config",
     "attributes_of",
@@ -125,6 +127,7 @@ __all__ = [
     "custom_call_targets",
     "custom_partitioning_of",
     "digest",
+    "drop_from_carry",
     "excerpt",
     "executions",
     "fault_of_ids",

@@ -58,6 +58,8 @@ class PlanFile:
     top of it."""
     sequence: bool = False
     """Is it with sequence parallelism?"""
+    recompute: bool = False
+    """Does the backward pass make what layers in a scan made again?"""
     batch: tuple[str, ...] = ()
     """Arguments whose first dim is the batch, by path; that of a tree stands for all in it."""
     donate: tuple[str, ...] = ()
@@ -158,6 +160,7 @@ class PlanFile:
             "objective": self.objective,
             "strategy": self.strategy,
             "sequence": self.sequence,
+            "recompute": self.recompute,
             "batch": list(self.batch),
             "donate": list(self.donate),
             "device_ids": list(mesh.device_ids) if mesh is not None and not mesh.is_plain else [],

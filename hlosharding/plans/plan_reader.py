@@ -187,6 +187,7 @@ _KEYS: Mapping[str, Callable[[Any], Any]] = {
     "objective": _objective,
     "strategy": _text,
     "sequence": _truth,
+    "recompute": _truth,
     "batch": _ARGUMENTS,
     "donate": _ARGUMENTS,
     "device_ids": partial(_list, _device, "a list of device numbers"),

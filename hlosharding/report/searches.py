@@ -240,6 +240,7 @@ def _row(result: SearchResult, priced: PricedPlan) -> dict[str, Any]:
         "context": plan.context,
         "experts": plan.experts,
         "sequence": plan.sequence,
+        "recompute": plan.recompute,
         "even": plan.even,
         "layers": list(plan.layers),
         "time_s": priced.time_s,

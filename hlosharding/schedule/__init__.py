@@ -13,6 +13,8 @@ from hlosharding.schedule.cutting import (
     is_layout_call,
     keep_split,
     pipelined,
+    recompute_layers,
+    recomputed_loops,
     sharding_as_read,
     without_layout_calls,
 )
@@ -81,6 +83,8 @@ __all__ = [
     "order_and_chunks",
     "parse_schedule",
     "pipelined",
+    "recompute_layers",
+    "recomputed_loops",
     "run_ranks",
     "sharding_as_read",
     "simulate",

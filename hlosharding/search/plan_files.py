@@ -23,6 +23,8 @@ from hlosharding.schedule import (
     flows_of,
     is_layout_call,
     keep_split,
+    recompute_layers,
+    recomputed_loops,
     sharding_as_read,
     without_layout_calls,
 )
@@ -48,6 +50,7 @@ def plan_file(planner: Planner, plan: Plan, machine: Machine) -> PlanFile:
         machine=preset_text(machine) or "",
         strategy=next((name for name, each in STRATEGIES.items() if each is strategy), ""),
         sequence=plan.sequence,
+        recompute=plan.recompute,
         batch=_names(parameters, planner.numbers),
         donate=_names(parameters, planner.donated),
         pipeline=PipelineSteps(**said) if is_cut else None,
@@ -81,7 +84,7 @@ def apply_plan(file: PlanFile, module: Module) -> Module:
     >>> [str(apply_plan(file, module).sharding(name)) for name in module.entry.parameters]
     ['{devices=[2,1]<=[2]}', '{devices=[2,1]<=[2]}']
     """
-    made = _write_out(file, module).apply(module)
+    made = _write_out(file, module).apply(recompute_layers(module) if file.recompute else module)
     batch, plan = dict.fromkeys(argument_numbers(module, file.batch), 0), plan_of(file)
     if batch:
         given = {p: sharding for p in made.entry.parameters if (sharding := made.sharding(p)) is not None}
@@ -114,6 +117,20 @@ def one_program(planner: Planner, plan: Plan, machine: Machine) -> Module:
     }
     made.shardings.update({made.by_name(name).id: sharding for name, sharding in calls.items()})
     return made
+
+
+def checkpoint_lines(module: Module) -> tuple[str, ...]:
+    """What a plan that computes layers again asks of the program's source.
+
+    >>> import jax, jax.numpy as jnp, hlosharding as hs
+    >>> def step(w, x):
+    ...     loss = lambda w: jnp.sum(jax.lax.scan(lambda x, w: (x + jnp.tanh(jnp.sin(x) @ w), None), x, w)[0])
+    ...     return jax.grad(loss)(w)
+    >>> checkpoint_lines(hs.trace(step)(jnp.ones((4, 16, 16)), jnp.ones((8, 16))))  # doctest: +ELLIPSIS
+    ('<doctest ...>:2: wrap the function of this scan in jax.checkpoint',)
+    """
+    loops = recomputed_loops(module)
+    return tuple(dict.fromkeys(f"{loop.location}: wrap the function of this scan in jax.checkpoint" for loop in loops))
 
 
 def _write_out(file: PlanFile, module: Module) -> PlanFile:
@@ -170,7 +187,7 @@ def plan_of(file: PlanFile) -> Plan | None:
     size = dict.fromkeys(AXES, 1) | dict(zip(mesh.names, mesh.sizes, strict=True))
     ways = math.prod(size.values()) // size["tensor"], size["tensor"], steps.stages or 1, steps.microbatches
     parts = size[REPLICAS], size[CONTEXT], size[EXPERTS]
-    cut = file.sequence, steps.even, steps.layers
+    cut = file.sequence, steps.even, steps.layers, file.recompute
     plan = Plan(*ways, steps.schedule, steps.order, file.strategy, *parts, *cut)
     if mesh.is_plain:
         return plan

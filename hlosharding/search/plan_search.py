@@ -25,7 +25,7 @@ from hlosharding.search.comparison import RunnerUp, memory_text, runners_up, sha
 from hlosharding.search.least_seconds import LeastWork, least_seconds
 from hlosharding.search.mutations import Improved, improve_plan
 from hlosharding.search.optimum import OPTIMUM, OptimumOf
-from hlosharding.search.plan_files import one_program, plan_file
+from hlosharding.search.plan_files import checkpoint_lines, one_program, plan_file
 from hlosharding.search.plan_prices import sort_by_family
 from hlosharding.search.plan_space import MICROBATCHES, choose_plans, find_said
 from hlosharding.search.plans import Plan, SizedPlan
@@ -123,10 +123,11 @@ class SearchResult(InNotebooks):
         (4, (), ('data',))
         """
         best, planner = self.best, self.sizes.planner(self.table[0].batch_size)
-        program = propagate(one_program(planner, best, self.machine))
+        program = propagate(one_program(planner, replace(best, recompute=False), self.machine))
         made, present = export_plan(partition(program, machine=self.machine)), self.present
         own = present.own_lines if present is not None else ()
-        return replace(made, unsaid=(*made.unsaid, *own))
+        again = checkpoint_lines(planner.module) if best.recompute else ()
+        return replace(made, unsaid=(*made.unsaid, *own, *again))
 
     def measured(self, most: int = 10, *, progress: Progress | bool = True) -> Ranking:
         """The fastest that fit, run on JAX's devices and ranked by what they take; of the best one's batch size."""
@@ -265,6 +266,7 @@ def search(
     context: Sequence[int] = (1,),
     experts: Sequence[int] = (1,),
     sequence: Sequence[bool] = (False,),
+    recompute: Sequence[bool] = (False,),
     batch_sizes: Sequence[int] = (),
     donate: Sequence[str | int] = (),
     keep: int = 10,
@@ -285,7 +287,8 @@ def search(
     (`Plan.order`; `Plan.ORDERS`: all), where that matters.  `strategies`: which arguments are split along which dims:
     names of `STRATEGIES`, "optimum" (how all values of a step in one stage had best lie), or functions by a name of
     one's own.  `replicas`, `context`, `experts`: of the data ways, how many hold copies of what is split over data,
-    parts of sequences, or other experts; `sequence`: sequence parallelism, or not (`Plan`).  `batch_sizes`: of a
+    parts of sequences, or other experts; `sequence`: sequence parallelism, or not; `recompute`: does the backward pass
+    make what layers in a scan made again, or not (`Plan`).  `batch_sizes`: of a
     function, let the batch have each of these sizes; what takes least an example is the best then.
 
     `donate`: arguments that the update may overwrite, by path or, of a function, by number, as of `jax.jit`.  `prune`:
@@ -317,6 +320,7 @@ def search(
     asked: dict[str, Any] = {
         "microbatches": microbatches, "schedules": schedules, "orders": orders, "strategies": strategies,
         "replicas": replicas, "context": context, "experts": experts, "sequence": sequence,
+        "recompute": recompute,
     }  # fmt: skip
     whose = {"batch": batch, "plans": plans, "batch_sizes": batch_sizes or None}
     searcher = choose_searcher(searcher, [*find_said(asked), *(name for name, it in whose.items() if it is not None)])

@@ -39,10 +39,12 @@ def plan_space(
     context: Sequence[int] = (1,),
     experts: Sequence[int] = (1,),
     sequence: Sequence[bool] = (False,),
+    recompute: Sequence[bool] = (False,),
 ) -> Iterator[Plan]:
     """Every factorisation of the devices into data, tensor and pipeline, in each order that is another for it, by each
     strategy; of the data ways as many replicas, parts of sequences and of the experts, where these divide them; with
-    tensor ways with and without sequence parallelism, if both are asked for; pipelines with each number of microbatches
+    tensor ways with and without sequence parallelism, if both are asked for, and with and without recomputation;
+    pipelines with each number of microbatches
     and each schedule.  Raises ScheduleError for no order.
 
     >>> len(list(plan_space(16)))  # the DistIR paper's grid
@@ -68,8 +70,9 @@ def plan_space(
         counts = product(microbatches, schedules) if stages > 1 else [(1, "")]
         fitting = [sizes for sizes in parts if data % math.prod(sizes) == 0]
         along = sequence if tensor > 1 else (False,)
-        for (count, schedule), order, strategy, sizes, split in product(counts, found, strategies, fitting, along):
-            yield Plan(data, tensor, stages, count, schedule, order, strategy, *sizes, split)
+        words = product(counts, found, strategies, fitting, along, recompute)
+        for (count, schedule), order, strategy, sizes, split, again in words:
+            yield Plan(data, tensor, stages, count, schedule, order, strategy, *sizes, split, recompute=again)
 
 
 def find_said(asked: Mapping[str, Any]) -> list[str]:

@@ -22,6 +22,7 @@ from hlosharding.schedule import (
     StageAxes,
     StageLayout,
     argument_numbers,
+    recompute_layers,
     sharding_as_read,
 )
 from hlosharding.search.plans import EXPERTS, Plan
@@ -90,22 +91,39 @@ class Planner:
         return self._cutter.trips
 
     def _planner_of_cut(self, plan: Plan) -> Planner:
-        """The planner of the program that is cut: where experts are split, of one whose products go by expert."""
-        return self._of_experts if plan.experts > 1 else self
+        """The planner of the program that is cut: where experts are split, of one whose products go by expert; where
+        layers are computed again, of one that does so."""
+        of_experts = self._of_experts if plan.experts > 1 else self
+        return of_experts._of_recomputed if plan.recompute else of_experts
 
     @cached_property
     def _of_experts(self) -> Planner:
+        return self._of_program(group_by_expert(self.module))
+
+    @cached_property
+    def _of_recomputed(self) -> Planner:
+        made = self._of_program(recompute_layers(self.module))
+        if made.module is self.module:
+            what = "the program has no loop over layers whose gradients read more than what layers were given"
+            raise ScheduleError(what, remedy="put layers into a jax.lax.scan, or leave recompute out")
+        return made
+
+    def _of_program(self, module: Module) -> Planner:
+        """The planner of a program that does the same."""
         made = copy(self)
-        made.module = group_by_expert(self.module)
-        if made.module is not self.module:
-            made._cutter = Cutter(made.module, sorted(self.numbers), sorted(self.donated))
-            made._cutter.whole = self.whole  # rows of other experts, which are masked, are no work of the model's
+        made.module = module
+        for name in _OF_PROGRAMS:
+            made.__dict__.pop(name, None)
+        if module is not self.module:
+            made._cutter = Cutter(module, sorted(self.numbers), sorted(self.donated))
+            made._cutter.whole = self.whole  # rows that are masked, and what is made again, is no work of the model's
         return made
 
     def with_strategy(self, name: str, strategy: Strategy) -> Planner:
         """A planner that knows one strategy more, and shares what was cut already."""
         made = copy(self)
-        made.__dict__.pop("_of_experts", None)
+        for program in _OF_PROGRAMS:
+            made.__dict__.pop(program, None)
         made.strategies = {**self.strategies, name: strategy}
         made._annotated = {key: module for key, module in self._annotated.items() if key.strategy != name}
         return made
@@ -181,6 +199,8 @@ class Planner:
         return self.strategies[name]
 
 
+_OF_PROGRAMS = "_of_experts", "_of_recomputed"
+"""Planners that a copy has to make for itself."""
 _MOST_KEPT = 16
 """Copies of a program: plans of as many ways come one after the other.  Of 32 plans with 20 kinds of stages none is
 annotated twice with 4 either; each copy is as large as the program."""

@@ -29,6 +29,8 @@ SEQUENCE = "sequence"
 """The word for sequence parallelism."""
 EVEN = "even"
 """The word for as many layers in each stage."""
+RECOMPUTE = "recompute"
+"""The word for backward loops that make anew what forward ones could stack."""
 LAYERS = "layers"
 """The word for how many each stage has."""
 _WAYS = re.compile("/".join([r"([1-9][0-9]{0,8})"] * 4))
@@ -38,7 +40,7 @@ _STRATEGY = re.compile(r"[^\s,=]+")
 _SPELLING = (
     "how many ways of data, tensors, stages and microbatches, as 8/2/2/16; then, each once, a schedule"
     f" ({', '.join(SCHEDULES)}; with chunks 1f1b-x2), an order, as PTD, a strategy, {REPLICAS}=N, {CONTEXT}=N,"
-    f" {EXPERTS}=N, {SEQUENCE}, {EVEN}, {LAYERS}=N+N"
+    f" {EXPERTS}=N, {SEQUENCE}, {EVEN}, {RECOMPUTE}, {LAYERS}=N+N"
 )
 
 
@@ -78,6 +80,8 @@ class Plan:
     layers: tuple[int, ...] = ()
     """Of parts of the step that take equal time (of layers, if `even`) how many each stage has; (): one.  A device's
     chunks are stages of their own."""
+    recompute: bool = False
+    """Is of each layer in a scan only kept what it was given, and the rest made again backwards (`jax.checkpoint`)?"""
 
     def __post_init__(self) -> None:
         for what, remedy in self._faults:
@@ -130,7 +134,7 @@ class Plan:
         """D/T/P/K, as the DistIR paper writes it, then schedule, order, strategy and the parts of data ways if said."""
         ways = f"{self.data}/{self.tensor}/{self.stages}/{self.microbatches}"
         parts = [f"{name}={size}" for name, size in self._parts.items() if size > 1]
-        marks = [word for word in (SEQUENCE, EVEN) if getattr(self, word)]
+        marks = [word for word in (SEQUENCE, EVEN, RECOMPUTE) if getattr(self, word)]
         layers = f"{LAYERS}={'+'.join(map(str, self.layers))}" if self.layers else ""
         said = self.schedule, self.order, self.strategy, *parts, *marks, layers
         return " ".join(filter(None, (ways, *said)))
@@ -209,7 +213,7 @@ def _field_of(word: str) -> tuple[str, str | int | tuple[int, ...]] | None:
         return LAYERS, tuple(map(int, shares[1].split("+")))
     if part := _PART.fullmatch(word):
         return part[1], int(part[2])
-    if word in (SEQUENCE, EVEN):
+    if word in (SEQUENCE, EVEN, RECOMPUTE):
         return word, True
     if _is_schedule(word):
         return "schedule", word

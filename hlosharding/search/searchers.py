@@ -14,6 +14,7 @@ from typing import Protocol
 from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
 from hlosharding.partitioner import alike_in_layers
+from hlosharding.schedule import recompute_layers
 from hlosharding.search.optimum import OPTIMUM
 from hlosharding.search.plan_space import divisors
 from hlosharding.search.planner import Planner
@@ -44,10 +45,17 @@ class SearchSpace:
         module = self.planner.module
         return sum(1 for _ in module.instructions) - sum(len(row) - 1 for row in alike_in_layers(module))
 
+    def may_be(self, plan: Plan) -> bool:
+        """Has the program what a plan splits over experts, or computes again?"""
+        return (plan.experts == 1 or self._has_experts) and (not plan.recompute or self._stacks_much)
+
     @cached_property
-    def has_experts(self) -> bool:
-        """Has any weight a dim of experts?"""
+    def _has_experts(self) -> bool:
         return bool(expert_dims(self.planner.module, 2, batch=self.planner.numbers))
+
+    @cached_property
+    def _stacks_much(self) -> bool:
+        return recompute_layers(self.planner.module) is not self.planner.module
 
 
 class Searcher(Protocol):
@@ -122,7 +130,7 @@ class _Ascent:
     def price(self, plans: Iterable[Plan], most: int) -> None:
         """Those that are new, until so many are priced in all."""
         space = self.space
-        fitting = (p for p in plans if p.divides(space.batch_size) and (p.experts == 1 or space.has_experts))
+        fitting = (plan for plan in plans if plan.divides(space.batch_size) and space.may_be(plan))
         new = dict.fromkeys(each for p in fitting if (each := SizedPlan(p, space.batch_size)) not in self.known)
         self.known.update(self.ask(list(new)[: max(0, most - len(self.priced))]))
 
@@ -241,16 +249,17 @@ def pipelines(machine: Machine) -> Iterator[Plan]:
 
 def next_plans(plan: Plan, machine: Machine) -> Iterator[Plan]:
     """One step from a plan: half or twice as many ways of a kind, of microbatches or of copies; another strategy or
-    schedule; sequences split or not.
+    schedule; sequences split or not, layers computed again or not.
 
     >>> from hlosharding.cost import machines
     >>> [str(step) for step in next_plans(Plan(4, 2), machines.h100(8)) if step.stages == 1]
     ... # doctest: +NORMALIZE_WHITESPACE
-    ['4/2/1/1 sequence', '4/2/1/1 fsdp', '4/2/1/1 zero1', '8/1/1/1', '2/4/1/1', '4/2/1/1 context=2',
-     '4/2/1/1 experts=2']
+    ['4/2/1/1 sequence', '4/2/1/1 recompute', '4/2/1/1 fsdp', '4/2/1/1 zero1', '8/1/1/1', '2/4/1/1',
+     '4/2/1/1 context=2', '4/2/1/1 experts=2']
     """
     if plan.tensor > 1:
         yield replace(plan, sequence=not plan.sequence)
+    yield replace(plan, recompute=not plan.recompute)
     for name in _STRATEGIES:
         if name != plan.strategy:
             yield replace(plan, strategy=name, replicas=plan.replicas if name else 1)

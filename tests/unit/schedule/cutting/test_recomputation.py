@@ -1,0 +1,93 @@
+"""Layers computed again for the gradients: the numbers stay, the memory is that of `jax.checkpoint`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlosharding as hs
+from benchmarks.published import transformer
+from hlosharding.cost import machines
+from hlosharding.schedule import recompute_layers, recomputed_loops
+from tests.support.layer_scans import SCANS, Step
+from tests.support.program_check import one_device
+
+STACKING = ("transformer", "nested", "bfloat16", "dropout", "two_scans")
+
+
+@pytest.mark.parametrize("make", [SCANS[name] for name in STACKING], ids=STACKING)
+def test_the_numbers_stay(make: Callable[[], Step]) -> None:
+    step = make()
+    module = hs.trace(step.function)(*step.arguments)
+    made = recompute_layers(module)
+    assert made is not module
+    hs.verify(made)
+    given = [np.asarray(leaf) for leaf in jax.tree.leaves(step.arguments)]
+    for ours, theirs in zip(one_device(made, given), one_device(module, given), strict=True):
+        np.testing.assert_allclose(np.asarray(ours, np.float32), np.asarray(theirs, np.float32), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["rematerialised", "inference"])
+def test_where_nothing_is_saved_the_program_stays(name: str) -> None:
+    step = SCANS[name]()
+    module = hs.trace(step.function)(*step.arguments)
+    assert recompute_layers(module) is module
+    assert not recomputed_loops(module)
+
+
+@pytest.mark.parametrize("name", ["LLAMA_8B", "MIXTRAL_8X7B", "DEEPSEEK_16B"])
+def test_memory_and_time_are_those_of_checkpoints(name: str) -> None:
+    """Where the user's own `jax.checkpoint` stands around each layer."""
+    config = replace(getattr(transformer, name), layers=8)
+    programs = {
+        remat: hs.trace(partial(transformer.train_step, said))(*transformer.arguments(said, 8))
+        for remat in ("none", "full")
+        if (said := replace(config, remat=remat))
+    }
+    ours, theirs, stacked = (
+        hs.simulate(program, machines.h100(1))
+        for program in (recompute_layers(programs["none"]), programs["full"], programs["none"])
+    )
+    assert ours.peak_memory_bytes == pytest.approx(theirs.peak_memory_bytes, rel=0.1)
+    assert ours.peak_memory_bytes < 0.8 * stacked.peak_memory_bytes
+    assert ours.time_s == pytest.approx(theirs.time_s, rel=0.05)
+
+
+def test_what_nobody_stacked_is_stacked() -> None:
+    """The gradient reads no row of what a layer was given."""
+
+    def step(w: Any, x: Any) -> Any:
+        def layer(x: Any, w: Any) -> Any:
+            inside = jnp.tanh(jnp.cos(jnp.tanh(jnp.exp(jnp.concatenate([x, 2 * x], -1))))) @ w
+            return jnp.tanh(inside), None
+
+        return jax.grad(lambda w: jnp.sum(jax.lax.scan(layer, x, w)[0]))(w)
+
+    random = np.random.default_rng(0)
+    given = [random.normal(size=dims).astype(np.float32) / 4 for dims in ((5, 32, 16), (8, 16))]
+    module = hs.trace(step)(*given)
+    made = recompute_layers(module)
+    stacks = [str(shape) for shape in made.of_opcodes("while")[0].shape.leaves if shape.dims[:1] == (5,)]
+    assert sorted(stacks) == ["f32[5,32,16]", "f32[5,8,16]"]
+    for ours, theirs in zip(one_device(made, given), one_device(module, given), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_what_may_not_be_repeated_is_stacked() -> None:
+    def step(w: Any, x: Any) -> Any:
+        return jax.grad(lambda w: jnp.sum(jax.lax.scan(lambda x, w: (jnp.tanh(jnp.sin(x) @ w), None), x, w)[0]))(w)
+
+    text = hs.trace(step)(jnp.ones((4, 8, 8)), jnp.ones((8, 8))).to_hlo_text()
+    for acts in "false", "true":
+        said = rf'custom-call(\1), custom_call_target="noise", custom_call_has_side_effect={acts}'
+        module = hs.load(re.sub(r"(?<!co)sine\((%[\w.-]+)\)", said, text), format="hlo")
+        assert module.of_opcodes("custom-call")
+        assert (recompute_layers(module) is module) is (acts == "true")
