@@ -14,7 +14,17 @@ from hlosharding.report.model import Within
 from hlosharding.report.page import render_page
 from tests.support.hostile_text import HOSTILE
 
-SECTIONS = ["Summary", "Timeline", "Collectives", "Program", "Source files", "Replicated values", "Memory", "Shardings"]
+SECTIONS = [
+    "Worst findings",
+    "Summary",
+    "Timeline",
+    "Collectives",
+    "Program",
+    "Source files",
+    "Replicated values",
+    "Memory",
+    "Shardings",
+]
 
 
 @pytest.fixture
@@ -112,6 +122,55 @@ def test_a_row_opens_to_the_causes_and_closes(shown: Any) -> None:
 def test_blocks_of_the_program_open_to_their_ops(shown: Any) -> None:
     css(shown, "#program .opener button")[0].click()
     assert "%h0" in shown.find_element("css selector", "#program tr.below").text
+
+
+def target(browser: Any) -> str:
+    """What the row says to which one was led."""
+    [row] = css(browser, "tr.target")
+    assert row == browser.switch_to.active_element
+    return row.text
+
+
+def test_a_link_to_a_row_lasts(browser: Any, page: Path, program: hs.Partitioned) -> None:
+    last = len(program.collectives) - 1  # on a later page of the table
+    browser.get(f"{page.as_uri()}#c{last}")
+    assert f"#{last} " in target(browser)
+    browser.get(f"{page.as_uri()}#v-x7")  # inside a block that is closed
+    assert "%x7" in target(browser)
+    browser.get(f"{page.as_uri()}#nothing")
+    assert not browser.get_log("browser")
+
+
+def test_from_a_finding_to_its_row_its_op_and_the_picture(shown: Any) -> None:
+    css(shown, "#findings button[aria-label='more of collective']")[0].click()
+    told = shown.find_element("css selector", "#findings tr.below")
+    assert "needed by %" in told.text
+    told.find_element("partial link text", "collective #").click()
+    assert "all-reduce" in target(shown)
+    below = shown.find_element("css selector", "#collectives tr.below")
+    below.find_element("partial link text", "op x").click()
+    assert "%x" in target(shown)
+    below = shown.find_element("css selector", "#program tr.below tr.below")
+    assert "finding" not in below.text
+    below.find_element("link text", "in the picture").click()
+    [drawn] = css(shown, "g.target")
+    assert "dot" in drawn.text
+    drawn.click()
+    assert "%x" in target(shown)
+
+
+def test_the_whole_page_is_searched(shown: Any) -> None:
+    field = shown.find_element("css selector", "#search input")
+    field.send_keys("%x7")
+    first = css(shown, "#found a")[0]
+    assert "%x7" in first.text
+    field.send_keys("\ue007")
+    assert "%x7" in target(shown)
+    assert not shown.find_element("id", "found").is_displayed()
+    field.send_keys(" no such thing")
+    assert shown.find_element("id", "found").text == "nothing has that"
+    field.send_keys("\ue00c")
+    assert not shown.find_element("id", "found").is_displayed()
 
 
 @pytest.mark.parametrize("key", ["\ue007", " "])

@@ -33,7 +33,7 @@ def memory_view(about: ReportedProgram) -> View:
     run, module = about.simulation, about.partitioned.module
     levels = " ".join(f"{as_seconds(moment)} {as_bytes(nbytes)}" for moment, nbytes in thin_levels(run.memory, 12))
     worst = max(run.memory, key=lambda level: level[1], default=(0.0, 0))
-    picture = Picture(memory_svg(run), f"over time: {levels}")
+    picture = Picture(memory_svg(run), f"over time: {levels}", "Bytes on a device over time")
     return View((picture, _alive_table(module, run, worst)))
 
 

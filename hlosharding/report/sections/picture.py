@@ -6,6 +6,7 @@ Floor: report.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from html import escape
 
 from hlosharding.compiler import Partitioned
 from hlosharding.ir import Instruction
@@ -14,6 +15,7 @@ from hlosharding.report.figures import as_bytes, as_count, as_large, as_seconds
 from hlosharding.report.icons import SIZE, sharding_icon
 from hlosharding.report.sections.graph import ComputationPart, parts_of, result_of
 from hlosharding.report.sections.layers import Block
+from hlosharding.report.sections.places import picture_place
 from hlosharding.report.sections.reported import ReportedProgram
 from hlosharding.report.streams import COLOURS
 from hlosharding.report.svg import label, svg_image
@@ -110,6 +112,7 @@ def _time_bar(about: ReportedProgram, block: Block, top: float) -> Iterator[str]
 
 def _op(about: ReportedProgram, op: Instruction, y: float) -> Iterator[str]:
     sharding = about.sharding(op)
+    yield f'<g id="{escape(printable(picture_place(op.name)))}">'
     if sharding is not None and not sharding.is_tuple():
         yield f'<g transform="translate({_LEFT + 14},{y + 2:g})">{sharding_icon(sharding)}</g>'
     base = y + SIZE - 2
@@ -119,6 +122,7 @@ def _op(about: ReportedProgram, op: Instruction, y: float) -> Iterator[str]:
     yield label(_LEFT + _SPEC - 10, base, _cut(spell_short(sharding, about.mesh), _SOURCE - _SPEC - 8))
     yield f'<g fill-opacity="0.65">{label(_LEFT + _SOURCE - 10, base, _cut(op.location, _MOVES - _SOURCE - 4))}</g>'
     yield from _moved(about, op, y)
+    yield "</g>"
 
 
 def _moved(about: ReportedProgram, op: Instruction, y: float) -> Iterator[str]:

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from hlosharding.compiler import CollectiveExplanation
 from hlosharding.errors import AnnotationError
-from hlosharding.report.model import Column, Kind, Row, Shown, Table, View
+from hlosharding.report.model import Column, Kind, Row, Shown, Table, Thread, View
 from hlosharding.report.sections.collectives import Alike
+from hlosharding.report.sections.places import collective_place, remedy_place, value_place
 from hlosharding.report.sections.reported import ReportedProgram
 from hlosharding.search import Suggestion, suggest
 from hlosharding.sharding import spell
@@ -42,7 +43,9 @@ def remedies_view(about: ReportedProgram, groups: Sequence[Alike]) -> View:
     """
     rows = [_row(group, best) for group in groups[:_ASKED] if (best := _best(about, group)) is not None]
     empty = "no single annotation saves bytes"
-    return View((Table(title="", key="remedies", columns=_COLUMNS, rows=rows, mesh=about.mesh, empty=empty),))
+    return View(
+        (Table(title="", key="remedies", columns=_COLUMNS, rows=rows, mesh=about.mesh, empty=empty, thread="thread"),)
+    )
 
 
 def _best(about: ReportedProgram, group: Alike) -> Suggestion | None:
@@ -86,4 +89,7 @@ def _row(group: Alike, best: Suggestion) -> Row:
         "flops_before": best.flops_before,
         "flops": best.flops,
         "location": group.first.collective.location,
+        "thread": Thread(
+            (remedy_place(group.first.number),), (collective_place(group.first.number), value_place(name))
+        ),
     }
