@@ -9,6 +9,7 @@ from hlosharding.ir.attributes import (
     PaddingDim,
     ScatterDims,
     SliceDim,
+    Stack,
     WindowDim,
     is_at,
 )
@@ -113,6 +114,7 @@ __all__ = [
     "ScatterDims",
     "Shape",
     "SliceDim",
+    "Stack",
     "Trips",
     "WindowDim",
     "arguments",

@@ -192,8 +192,8 @@ class Picture:
 
     svg: str
     text: str = ""
-    title: str = "picture"
-    """What it shows, for those who do not see it."""
+    title: str = "Picture"
+    """What it shows."""
     bars: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Of a timeline, which a page draws itself, at any zoom: `streams.timeline_bars`."""
 

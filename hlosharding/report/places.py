@@ -31,6 +31,11 @@ def copies_place(name: str) -> str:
     return f"r-{name}"
 
 
+def group_place(name: str) -> str:
+    """Of a group of ops that a roofline has."""
+    return f"g-{name}"
+
+
 def function_place(name: str) -> str:
     """Of a function of the source."""
     return f"f-{name}"

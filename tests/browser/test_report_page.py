@@ -20,6 +20,8 @@ SECTIONS = [
     "Timeline",
     "Collectives",
     "Program",
+    "Functions",
+    "Roofline",
     "Source files",
     "Replicated values",
     "Memory",
@@ -227,3 +229,71 @@ def test_strange_names_are_text(browser: Any, tmp_path: Path, text: str) -> None
     assert len(css(browser, "script")) == 2
     assert not css(browser, "img")
     assert "49" not in browser.find_element("tag name", "main").text.replace("{{7*7}}", "")
+
+
+def drawn_bars(browser: Any) -> list[float]:
+    """Widths of the timeline's bars, in pixels."""
+    script = "return [...document.querySelectorAll('.timeline rect[data-bar]')].map((bar) => bar.width.baseVal.value)"
+    return browser.execute_script(script)
+
+
+def told(browser: Any) -> str:
+    return browser.find_element("css selector", ".told").text
+
+
+def drag(browser: Any, begin: float, end: float) -> None:
+    """Across the timeline, from one share of its width to another."""
+    from selenium.webdriver import ActionChains
+
+    timeline = browser.find_element("css selector", ".timeline")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", timeline)
+    wide = timeline.rect["width"]
+    actions = (
+        ActionChains(browser).move_to_element_with_offset(timeline, int((begin - 0.5) * wide), 20).click_and_hold()
+    )
+    actions.move_by_offset(int((end - begin) * wide), 0).release().perform()
+
+
+def test_the_timeline_zooms_and_moves(shown: Any) -> None:
+    timeline, before = shown.find_element("css selector", ".timeline"), drawn_bars(shown)
+    timeline.send_keys("www")
+    assert max(drawn_bars(shown)) > 2 * max(before)
+    closer = drawn_bars(shown)
+    timeline.send_keys("d")
+    assert drawn_bars(shown) != closer
+    timeline.send_keys("sssss")
+    assert drawn_bars(shown) == before
+    shown.find_element("css selector", "button[aria-label='zoom in']").click()
+    assert drawn_bars(shown) != before
+    timeline.send_keys("0")
+    assert drawn_bars(shown) == before
+
+
+def test_dragging_selects_and_says_the_sum(shown: Any, program: hs.Partitioned) -> None:
+    drag(shown, 0.02, 0.99)  # begins left of the first bar: all there is
+    run = hs.simulate(program, program.machine)
+    sums = [event.seconds for event in run.timeline if event.instruction.opcode == "all-reduce"]
+    assert f"all-reduce {sum(sums) * 1e6:.3g} us ({len(sums)})" in told(shown)
+    assert css(shown, ".timeline .area")
+    shown.find_element("css selector", ".timeline").send_keys("\ue00c")
+    assert told(shown) == ""
+    assert not css(shown, ".timeline .area")
+
+
+def test_the_arrows_go_from_bar_to_bar_and_a_bar_leads_to_its_rows(shown: Any) -> None:
+    timeline = shown.find_element("css selector", ".timeline")
+    timeline.send_keys("\ue014")
+    first = told(shown)
+    assert "takes" in first
+    timeline.send_keys("\ue014")
+    assert told(shown) not in ("", first)
+    timeline.send_keys("\ue015")  # down, to the communication of that time
+    shown.find_element("css selector", ".told").find_element("partial link text", "#").click()
+    assert "all-reduce" in target(shown)
+
+
+def test_a_row_leads_to_its_bars(shown: Any) -> None:
+    shown.find_element("css selector", "#collectives .opener button").click()
+    shown.find_element("css selector", "#collectives tr.below").find_element("link text", "in the timeline").click()
+    assert "all-reduce" in told(shown)
+    assert css(shown, ".timeline .chosen")

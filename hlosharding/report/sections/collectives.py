@@ -13,7 +13,7 @@ from hlosharding.compiler import CollectiveExplanation
 from hlosharding.report.collectives import participants
 from hlosharding.report.explanations import collective_explanations_view
 from hlosharding.report.model import Column, Figure, Kind, Row, Shown, Table, Thread, View
-from hlosharding.report.sections.places import collective_place, line_place, remedy_place, value_place
+from hlosharding.report.places import collective_place, line_place, remedy_place, value_place
 from hlosharding.report.sections.reported import Numbered, ReportedProgram
 
 _INSTRUCTION = re.compile(r" for %\S+ \((\S+)\)$")

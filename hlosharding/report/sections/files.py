@@ -10,7 +10,7 @@ from collections import defaultdict
 from hlosharding.cost import Subtotal
 from hlosharding.ir import Instruction
 from hlosharding.report.model import Column, Figure, Kind, Row, Shown, Table, Thread, View
-from hlosharding.report.sections.places import line_place
+from hlosharding.report.places import line_place
 from hlosharding.report.sections.reported import ReportedProgram, add_subtotals
 
 _FIGURES = (

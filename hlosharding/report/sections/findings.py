@@ -15,8 +15,8 @@ from hlosharding.propagation import LostOffer, origin
 from hlosharding.report.explanations import collective_explanations_view, explanations_view
 from hlosharding.report.figures import as_bytes, as_count, as_seconds
 from hlosharding.report.model import Cell, Column, Kind, Lines, Row, Shown, Table, Thread, Tree, View
+from hlosharding.report.places import collective_place, copies_place, line_place, value_place
 from hlosharding.report.sections.collectives import Alike
-from hlosharding.report.sections.places import collective_place, copies_place, line_place, value_place
 from hlosharding.report.sections.replicated import Copies
 from hlosharding.report.sections.reported import ReportedProgram
 
@@ -28,7 +28,7 @@ _LEAST = 0.005
 _FINDINGS = (
     Column(key="what", heading="what is worst"),
     Column(key="figure", heading="how much"),
-    Column(key="share", heading="of the time", kind=Kind.SHARE),
+    Column(key="share", heading="of the time", kind=Kind.SHARE, priority=3),
     Column(key="which", heading="which", kind=Kind.PROSE),
     Column(key="location", heading="source", kind=Kind.LOCATION, priority=1),
     Column(key="remedy", heading="what would help", kind=Kind.PROSE, priority=2),

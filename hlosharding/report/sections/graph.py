@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from hlosharding.ir import CONTROL_FLOW, PRODUCTS, Computation, Instruction, trip_count
 from hlosharding.report.model import Cell, Column, Figure, Kind, Row, Shown, Table, Thread, View
+from hlosharding.report.places import line_place, value_place
 from hlosharding.report.sections.layers import Block, blocks_of
-from hlosharding.report.sections.places import line_place, value_place
 from hlosharding.report.sections.reported import ReportedProgram
 
 _OPS_SHOWN = 400

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from hlosharding.compiler import CollectiveExplanation
 from hlosharding.errors import AnnotationError
 from hlosharding.report.model import Column, Kind, Row, Shown, Table, Thread, View
+from hlosharding.report.places import collective_place, remedy_place, value_place
 from hlosharding.report.sections.collectives import Alike
-from hlosharding.report.sections.places import collective_place, remedy_place, value_place
 from hlosharding.report.sections.reported import ReportedProgram
 from hlosharding.search import Suggestion, suggest
 from hlosharding.sharding import spell

@@ -13,7 +13,7 @@ from hlosharding.ir import Instruction
 from hlosharding.plans import is_held
 from hlosharding.report.explanations import explanations_view
 from hlosharding.report.model import Column, Figure, Kind, Row, Shown, Table, Thread, View
-from hlosharding.report.sections.places import copies_place, line_place, value_place
+from hlosharding.report.places import copies_place, line_place, value_place
 from hlosharding.report.sections.reported import ReportedProgram
 from hlosharding.sharding import HloSharding, spell
 

@@ -25,12 +25,14 @@ from hlosharding.report.sections.collectives import explain_dearest, rank_collec
 from hlosharding.report.sections.comparison import comparison_section
 from hlosharding.report.sections.files import files_view
 from hlosharding.report.sections.findings import findings_view
+from hlosharding.report.sections.functions import functions_view
 from hlosharding.report.sections.graph import graph_view, parts_of
 from hlosharding.report.sections.memory import memory_view
 from hlosharding.report.sections.picture import parts_svg
 from hlosharding.report.sections.remedies import remedies_view
 from hlosharding.report.sections.replicated import copies_of, replicated_view
 from hlosharding.report.sections.reported import ReportedProgram
+from hlosharding.report.sections.roofline import roofline_view
 from hlosharding.report.sections.shardings import shardings_view
 from hlosharding.report.sections.summary import summary_view
 from hlosharding.report.streams import timeline_bars
@@ -152,6 +154,18 @@ def _sections(about: ReportedProgram, *, suggest: bool) -> Iterator[Within]:
         View(graph),
         title="Program",
         note="In program order; layers that repeat stand there once.",
+    )
+    yield Within(
+        "functions",
+        functions_view(about),
+        title="Functions",
+        note="Priced time by who calls what, then bytes received and bytes held, by function.",
+    )
+    yield Within(
+        "roofline",
+        roofline_view(about),
+        title="Roofline",
+        note="What each group of ops reaches of what the chip can do. A circle is as large as the time it takes.",
     )
     yield Within("files", files_view(about), title="Source files", note="Where the priced time goes, without overlap.")
     if about.is_explained:

@@ -8,9 +8,9 @@ if (stretch) timeline = new Timeline(stretch, data.timeline);
 tablePlaces.forEach((place) => new Table(data.tables[place.dataset.table], place));
 document.querySelectorAll(".linked").forEach((place) => place.replaceChildren(...linked(place.textContent)));
 
-// An op in the picture leads to its row.
-document.querySelectorAll("figure g[id^='p-']").forEach((drawing) => {
-  const name = `v-${drawing.id.slice(2)}`;
+// What is drawn leads to its row.
+document.querySelectorAll("figure [data-place]").forEach((drawing) => {
+  const name = drawing.dataset.place;
   if (!placeByName.has(name)) return;
   const link = drawn("a", { href: `#${encodeURIComponent(name)}` });
   drawing.replaceWith(link);

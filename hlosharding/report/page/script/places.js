@@ -46,7 +46,7 @@ const linkTo = (name, text) => {
   return link;
 };
 
-const WORDS = { c: "collective", v: "op", l: "line", m: "remedy", r: "copies", f: "function" };
+const WORDS = { c: "collective", v: "op", l: "line", m: "remedy", r: "copies", f: "function", g: "group" };
 const titleOf = ({ name }) => {
   const [kind] = /^(worst|[a-z])/.exec(name);
   const own = name.slice(kind.length).replace(/^-/, "");

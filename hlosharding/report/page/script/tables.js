@@ -174,8 +174,19 @@ class Table {
     return this.rowOf(number);
   }
 
+  // What a narrow screen has no column for.
+  leftOut(number) {
+    const cells = this.spec.columns.flatMap((column, place) => {
+      const text = textOf(this.spec.rows[number][place]);
+      if (!column.kind.includes("minor") || !text.trim()) return [];
+      return [element("dt", {}, column.heading), element("dd", {}, ...linked(text))];
+    });
+    return element("dl", { class: "left-out" }, ...cells);
+  }
+
   below(number) {
     const content = element("div", { class: "opened" });
+    content.append(this.leftOut(number));
     if (this.spec.threads?.[number]) content.append(linksOf(this.spec.places[number]));
     for (const part of this.spec.below?.[number] ?? []) {
       if (part.tree !== undefined) content.append(tree(part.tree));

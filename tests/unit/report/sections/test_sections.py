@@ -14,12 +14,14 @@ import hlosharding as hs
 from hlosharding.report.model import Table, Thread, View, Within
 from hlosharding.report.sections.collectives import explain_dearest, rank_collectives, ranked_collectives_view
 from hlosharding.report.sections.findings import findings_view
+from hlosharding.report.sections.functions import functions_view
 from hlosharding.report.sections.graph import graph_view, parts_of
 from hlosharding.report.sections.layers import blocks_of
 from hlosharding.report.sections.memory import memory_view
 from hlosharding.report.sections.remedies import remedies_view
 from hlosharding.report.sections.replicated import copies_of
 from hlosharding.report.sections.reported import ReportedProgram
+from hlosharding.report.sections.roofline import groups_of, roofline_view
 
 # Both layers: x is split by rows over 2 and whole over 4, w by columns over 4, v by rows over 4.
 LAYER = """
@@ -241,7 +243,19 @@ def test_what_is_alive_at_the_worst_moment_adds_up_to_the_curve() -> None:
     assert sum(row["bytes"] for row in rows_of(memory_view(one))) == max(nbytes for _, nbytes in one.simulation.memory)
 
 
-SECTIONS = ["findings", "summary", "timeline", "collectives", "program", "files", "replicated", "memory", "shardings"]
+SECTIONS = [
+    "findings",
+    "summary",
+    "timeline",
+    "collectives",
+    "program",
+    "functions",
+    "roofline",
+    "files",
+    "replicated",
+    "memory",
+    "shardings",
+]
 
 
 def test_a_report_of_whatever_can_be_partitioned() -> None:
@@ -298,3 +312,41 @@ def test_a_search_is_reported_with_its_plot() -> None:
     assert str(found.best) in page
     with_search = hs.report(about().partitioned, search=found)
     assert [part.key for part in with_search.view.parts if isinstance(part, Within)] == [*SECTIONS, "search"]
+
+
+def stepped() -> ReportedProgram:
+    """Two functions, one called by the other."""
+
+    def inner(x: jax.Array) -> jax.Array:
+        return jnp.tanh(x @ x)
+
+    def outer(x: jax.Array) -> jax.Array:
+        return inner(x) @ x
+
+    traced = hs.trace(lambda x: outer(x).sum())(jax.ShapeDtypeStruct((2048, 2048), jnp.float32))
+    return ReportedProgram(hs.partition(traced, machine=hs.machines.h100(1)))
+
+
+def test_functions_have_what_they_call_and_what_they_do_themselves() -> None:
+    one = stepped()
+    [table] = [part for part in functions_view(one).parts if isinstance(part, Table)]
+    rows = {row["function"]: row for row in table.rows}
+    time_s = one.partitioned.cost.time_s
+    assert sum(row["own_s"] for row in table.rows) == pytest.approx(time_s)
+    # Each has a product of equal size.
+    assert rows["inner"]["own_s"] == pytest.approx(rows["inner"]["time_s"])
+    assert rows["outer"]["time_s"] == pytest.approx(rows["outer"]["own_s"] + rows["inner"]["own_s"])
+    worst = max(nbytes for _, nbytes in one.simulation.memory)
+    assert sum(row["held_bytes"] for row in table.rows) == worst
+
+
+def test_a_product_is_below_its_roof_and_bound_by_arithmetic() -> None:
+    one = stepped()
+    [group] = [group for group in groups_of(one) if group.name == "outer: products"]
+    # 2 n^3 FLOPs; three arrays of n^2 f32.
+    assert (group.flops, group.bytes) == (2 * 2048**3, 3 * 4 * 2048**2)
+    [table] = [part for part in roofline_view(one).parts if isinstance(part, Table)]
+    [row] = [row for row in table.rows if row["group"] == "outer: products"]
+    assert row["bound"] == "FLOPs"
+    assert row["of_roof"] == pytest.approx(group.flops / group.seconds / one.partitioned.machine.flops("f32"))
+    assert 0 < row["of_roof"] <= 1
