@@ -43,6 +43,7 @@ class Table {
     });
     const heading = element("tr", {}, ...this.corner(), ...this.heads);
     this.body = element("tbody");
+    this.body.addEventListener("keydown", (event) => { if (event.key === "Escape") this.close(event); });
     const table = element("table");
     table.append(element("thead", {}, heading), this.body);
     if (spec.total) {
@@ -50,8 +51,8 @@ class Table {
       const foot = element("tr", {}, ...this.corner(), ...sums);
       table.append(element("tfoot", {}, foot));
     }
-    const label = spec.title || "table";
-    const scrolls = element("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": label }, table);
+    const label = spec.title || spec.places[0]?.title || "table";
+    const scrolls = element("div", { class: "scrolls", tabindex: "0", role: "group", "aria-label": label }, table);
     // What opens below a row is as wide as what is seen of the table, not as the table.
     const seen = () => scrolls.style.setProperty("--seen", `${scrolls.clientWidth}px`);
     new ResizeObserver(seen).observe(scrolls);
@@ -162,6 +163,16 @@ class Table {
       row.after(this.below(number));
     } else row.nextElementSibling.remove();
     row.querySelector(":scope > .opener button").setAttribute("aria-expanded", isOpen);
+  }
+
+  // The row in which one is.
+  close(event) {
+    const at = event.target.closest("tr");
+    const row = at.className === "below" ? at.previousElementSibling : at;
+    if (row.parentElement !== this.body || !this.open.has(Number(row.dataset.row))) return;
+    event.stopPropagation();
+    this.toggle(Number(row.dataset.row));
+    row.querySelector(":scope > .opener button").focus();
   }
 
   // Turns to the row, whatever is filtered, and opens it.

@@ -21,7 +21,7 @@ class Timeline {
     const hint = element("span", { id: "keys" }, keys);
     const act = (text, label, key) => button({ class: "plain", "aria-label": label }, text, () => this.press(key));
     const bar = element("div", { class: "bar" }, act("+", "zoom in", "w"), act("−", "zoom out", "s"), act("‹", "earlier", "a"),
-      act("›", "later", "d"), act("all", "the whole step", "0"), hint);
+      act("›", "later", "d"), act("all", "all of the step", "0"), hint);
     this.legend = element("p", { class: "legend" }, ...spec.kinds.map(([name, colour], kind) => this.key(name, colour, kind)));
     figure.before(element("div", { class: "live" }, bar, this.legend, this.svg, this.told));
     figure.classList.add("on-paper");
