@@ -21,6 +21,8 @@ class Kind(Enum):
 
     TEXT = auto()
     PROSE = auto()
+    CODE = auto()
+    """A line to paste."""
     LOCATION = auto()
     SHAPE = auto()
     SHARDING = auto()

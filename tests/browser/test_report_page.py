@@ -127,16 +127,17 @@ def test_blocks_of_the_program_open_to_their_ops(shown: Any) -> None:
 
 
 def target(browser: Any) -> str:
-    """What the row says to which one was led."""
-    [row] = css(browser, "tr.target")
-    assert row == browser.switch_to.active_element
-    return row.text
+    """What the row says to which one was led: it has the focus, a moment after the address changed."""
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    focused = "return document.activeElement.matches('tr.target') && document.activeElement.innerText"
+    return WebDriverWait(browser, 10).until(lambda browser: browser.execute_script(focused))
 
 
 def test_a_link_to_a_row_lasts(browser: Any, page: Path, program: hs.Partitioned) -> None:
     last = len(program.collectives) - 1  # on a later page of the table
     browser.get(f"{page.as_uri()}#c{last}")
-    assert f"#{last} " in target(browser)
+    assert f"#{last}" in target(browser).split()
     browser.get(f"{page.as_uri()}#v-x7")  # inside a block that is closed
     assert "%x7" in target(browser)
     browser.get(f"{page.as_uri()}#nothing")
@@ -297,3 +298,15 @@ def test_a_row_leads_to_its_bars(shown: Any) -> None:
     shown.find_element("css selector", "#collectives tr.below").find_element("link text", "in the timeline").click()
     assert "all-reduce" in told(shown)
     assert css(shown, ".timeline .chosen")
+
+
+def test_a_line_to_paste_is_copied_or_selected(browser: Any, tmp_path: Path) -> None:
+    rows = ({"line": "annotate %w={replicated}"},)
+    table = Table(title="", columns=(Column(key="line", heading="line", kind=Kind.CODE),), rows=rows)
+    page = tmp_path / "code.html"
+    page.write_text(render_page(View((Within("one", View((table,)), title="One"),)), title="mine"), "utf-8")
+    browser.get(page.as_uri())
+    browser.find_element("css selector", "button[aria-label='copy annotate %w={replicated}']").click()
+    said = browser.find_element("id", "said").get_attribute("textContent")
+    assert said in ("copied", "selected")
+    assert said == "copied" or browser.execute_script("return String(getSelection())") == "annotate %w={replicated}"

@@ -100,7 +100,7 @@ class _PageRenderer:
                 yield {
                     "kind": "picture",
                     "svg": Markup(draw_svg(part.sharding, part.dims)),
-                    "title": printable(part.title),
+                    "title": printable(part.title) or "Pieces, by the devices that hold them",
                 }
             case Within() if part.is_shown:
                 yield from self._parts(part.view)

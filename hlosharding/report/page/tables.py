@@ -94,7 +94,7 @@ class TableWriter:
 
     def _thread(self, cell: Cell) -> Any:
         """Two lists of names: the row's own, and those of other rows."""
-        if not isinstance(cell, Thread):
+        if not isinstance(cell, Thread) or not cell.names:
             return None
         return [list(map(printable, cell.names)), list(map(printable, cell.related))]
 

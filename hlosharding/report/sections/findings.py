@@ -56,11 +56,12 @@ def findings_view(
     [('launch-bound kernels', 1.0)]
     """
     whole_s = about.partitioned.cost.time_s
+    dearest = tuple(collective_place(group.first.number) for group in groups[:_MOST])
     timed = [
         *_collectives(about, groups, told, _by_number(remedies)),
         *_conflicts(about),
         *_launches(about),
-        *_idle(about),
+        *_idle(about, dearest),
         *_attention(about),
     ]
     found = [row for seconds, row in sorted(timed, key=lambda each: -each[0]) if seconds >= _LEAST * whole_s]
@@ -152,7 +153,7 @@ def _launches(about: ReportedProgram) -> Iterator[tuple[float, Row]]:
         )
 
 
-def _idle(about: ReportedProgram) -> Iterator[tuple[float, Row]]:
+def _idle(about: ReportedProgram, dearest: tuple[str, ...]) -> Iterator[tuple[float, Row]]:
     """While a device computes nothing."""
     parts = about.simulation.breakdown
     yield _timed(
@@ -160,7 +161,7 @@ def _idle(about: ReportedProgram) -> Iterator[tuple[float, Row]]:
         "waiting for communication",
         parts.exposed_s,
         f"of {as_seconds(about.simulation.comm_s)} of collectives, what no computing hides",
-        thread=Thread(("worst-waiting",)),
+        thread=Thread(("worst-waiting",), dearest),
     )
     yield _timed(about, "idle", parts.idle_s + parts.waiting_s, "the device waits for launches, or for other stages")
 

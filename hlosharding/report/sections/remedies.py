@@ -22,7 +22,7 @@ _ASKED = 5
 _COLUMNS = (
     Column(key="numbers", heading="#"),
     Column(key="kind", heading="collective"),
-    Column(key="annotation", heading="remedy", kind=Kind.PROSE),
+    Column(key="annotation", heading="remedy", kind=Kind.CODE),
     Column(key="saved_bytes", heading="saved", kind=Kind.BYTES),
     Column(key="bytes_received", heading="received then", kind=Kind.BYTES, priority=1),
     Column(key="flops_before", heading="FLOPs now", kind=Kind.LARGE, priority=2),

@@ -191,9 +191,7 @@ def _timeline(about: ReportedProgram) -> View:
     numbers = {one.collective.name: one.number for one in about.collectives}
     bars = timeline_bars(about.simulation, numbers)
     parts = (part for part in view.parts if getattr(part, "is_shown", True))
-    return View(
-        tuple(replace(part, title="Timeline", bars=bars) if isinstance(part, Picture) else part for part in parts)
-    )
+    return View(tuple(replace(part, bars=bars) if isinstance(part, Picture) else part for part in parts))
 
 
 def _compared(about: ReportedProgram, other: Any, names: tuple[str, str]) -> Within:
@@ -204,7 +202,11 @@ def _searched(found: SearchResult) -> Within:
     parts: tuple[Part, ...] = search_view(found).parts
     if found.table and found.table[0].fits:
         run = found.schedule.simulate(found.machine)
-        drawn = [Picture(timeline_svg(run))] if sum(1 for _ in run.timeline) <= _MOST_STEPS else []
+        drawn = (
+            [Picture(timeline_svg(run), title="One step by the best plan")]
+            if sum(1 for _ in run.timeline) <= _MOST_STEPS
+            else []
+        )
         best = Within("best", View((*drawn, *schedule_view(run).parts)))
         parts = (*parts, best)
     return Within("search", View(parts), title="Plans")

@@ -54,9 +54,11 @@ const titleOf = ({ name }) => {
 };
 
 const MOST_NEAR = 12;
+const NEAREST_FIRST = "wmcrfglv";
 // From a row to all that has to do with it: to its own address, the timeline, the picture, other rows.
 const linksOf = (place) => {
   const near = [...place.near].filter((other) => !other.name.startsWith("row-"));
+  near.sort((a, b) => NEAREST_FIRST.indexOf(a.name[0]) - NEAREST_FIRST.indexOf(b.name[0]));
   const shown = near.slice(0, MOST_NEAR).map((other) => linkTo(other.name, titleOf(other)));
   const ops = [place, ...near].flatMap((other) => other.names).filter((name) => name.startsWith("v-"));
   const picture = ops.map((name) => `p-${name.slice(2)}`).find((id) => document.getElementById(id));

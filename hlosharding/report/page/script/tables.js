@@ -6,7 +6,23 @@ const LINKED = /^(text|prose|location|code)/;
 const cell = (value, column, number) => {
   const made = element(number ? "td" : "th", number ? { class: column.kind } : { class: column.kind, scope: "row" });
   if (column.kind.startsWith("sharding") && Array.isArray(value)) made.append(icon(value[1]));
-  made.append(...(LINKED.test(column.kind) ? linked(textOf(value)) : [textOf(value)]));
+  const text = LINKED.test(column.kind) ? linked(textOf(value)) : [textOf(value)];
+  if (column.kind.startsWith("code")) made.append(copier(textOf(value)), " ", element("code", {}, ...text));
+  else made.append(...text);
+  return made;
+};
+
+// Where the browser does not let us copy, the text is selected.
+const copier = (text) => {
+  const made = button({ class: "plain", "aria-label": `copy ${text}` }, "copy", async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      say("copied");
+    } catch {
+      getSelection().selectAllChildren(made.nextElementSibling);
+      say("selected");
+    }
+  });
   return made;
 };
 
