@@ -27,7 +27,7 @@ _LEAST = 0.005
 
 _FINDINGS = (
     Column(key="what", heading="what is worst"),
-    Column(key="figure", heading="how much"),
+    Column(key="figure", heading="how much", kind=Kind.NUMBER),
     Column(key="share", heading="of the time", kind=Kind.SHARE, priority=3),
     Column(key="which", heading="which", kind=Kind.PROSE),
     Column(key="location", heading="source", kind=Kind.LOCATION, priority=1),
