@@ -5,6 +5,20 @@ Floor: report.  The page's script makes links of them, of what a text names (`#1
 
 from __future__ import annotations
 
+from hlosharding.printable import printable
+
+_LONGEST = 200
+"""Characters of a stranger's name."""
+
+
+def spelled(name: str) -> str:
+    r"""As much of a name as stands in an address, with nothing that cannot be printed.
+
+    >>> spelled("a\tb"), len(spelled("x" * 10_000))
+    ('a\\tb', 200)
+    """
+    return printable(name[:_LONGEST])
+
 
 def collective_place(number: int) -> str:
     """Of the collective with that number."""
@@ -18,29 +32,29 @@ def remedy_place(number: int) -> str:
 
 def value_place(name: str) -> str:
     """Of an op."""
-    return f"v-{name}"
+    return f"v-{spelled(name)}"
 
 
 def line_place(location: str) -> str:
     """Of a source line."""
-    return f"l-{location}"
+    return f"l-{spelled(location)}"
 
 
 def copies_place(name: str) -> str:
     """Of a replicated value."""
-    return f"r-{name}"
+    return f"r-{spelled(name)}"
 
 
 def group_place(name: str) -> str:
     """Of a group of ops that a roofline has."""
-    return f"g-{name}"
+    return f"g-{spelled(name)}"
 
 
 def function_place(name: str) -> str:
     """Of a function of the source."""
-    return f"f-{name}"
+    return f"f-{spelled(name)}"
 
 
 def picture_place(name: str) -> str:
     """Of an op as it is drawn."""
-    return f"p-{name}"
+    return f"p-{spelled(name)}"

@@ -14,6 +14,7 @@ from hlosharding.cost import Event, Simulation, streams_of
 from hlosharding.ir import CONTROL_FLOW, PRODUCTS, collective_kind
 from hlosharding.printable import printable
 from hlosharding.report.figures import as_bytes, as_seconds
+from hlosharding.report.places import spelled
 from hlosharding.report.svg import label, svg_image
 
 _LEFT, _WIDTH, _LANE, _GAP, _CURVE = 118, 842, 34, 10, 150  # pixels
@@ -133,11 +134,9 @@ def timeline_bars(run: Simulation, numbers: Mapping[str, int]) -> dict[str, Any]
         for some in _together(run, [event for event in run.timeline if event.stream == stream], 1 / _NEARER):
             main = max(some, key=lambda event: event.seconds)
             found = [numbers[op.name] for op in main.instructions if op.name in numbers]
-            line = lines.setdefault(printable(main.instruction.location), len(lines))
+            line = lines.setdefault(spelled(main.instruction.location), len(lines))
             bar = [lane, kinds.index(_kind(main)), _rounded(some[0].start), _rounded(some[-1].end - some[0].start)]
-            bars.append(
-                [*bar, found or printable(main.instruction.name), line, *([len(some)] if len(some) > 1 else [])]
-            )
+            bars.append([*bar, found or spelled(main.instruction.name), line, *([len(some)] if len(some) > 1 else [])])
     used = sorted({bar[1] for bar in bars})
     for bar in bars:
         bar[1] = used.index(bar[1])

@@ -29,14 +29,15 @@ def treemap_svg(parts: Sequence[tuple[str, float]]) -> str:
     largest = sorted((part for part in parts if part[1] > 0), key=lambda part: -part[1])[:_MOST]
     whole = sum(size for _, size in parts)
     places = squarify([size for _, size in largest], (0.0, 0.0, _WIDTH, _HEIGHT))
-    boxes = (_box(printable(name), size, whole, at) for (name, size), at in zip(largest, places, strict=True))
+    boxes = (_box(name, size, whole, at) for (name, size), at in zip(largest, places, strict=True))
     return svg_image(int(_WIDTH), int(_HEIGHT), boxes)
 
 
 def _box(name: str, size: float, whole: float, at: Box) -> str:
-    said = f"{name}: {as_bytes(size)}, {size / whole:.1%}"
-    text = f"{name} {as_bytes(size)}"
-    return place(function_place(name), [box(*at, function_colour(name), said, text)])
+    shown = printable(name)
+    said = f"{shown}: {as_bytes(size)}, {size / whole:.1%}"
+    text = f"{shown} {as_bytes(size)}"
+    return place(function_place(name), [box(*at, function_colour(shown), said, text)])
 
 
 def squarify(sizes: Sequence[float], room: Box) -> Iterator[Box]:

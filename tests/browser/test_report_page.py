@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 
 import hlosharding as hs
 from hlosharding.report import Column, Kind, Table, Text, Tree, View
-from hlosharding.report.model import Within
+from hlosharding.report.model import Picture, Thread, Within
 from hlosharding.report.page import render_page
+from hlosharding.report.places import spelled, value_place
 from tests.support.hostile_text import HOSTILE
 
 SECTIONS = [
@@ -217,14 +219,35 @@ HOSTILE_TAGS = "</script><script>document.title='taken'</script><img src=x onerr
 @pytest.mark.parametrize("text", [HOSTILE_TAGS, *HOSTILE])
 def test_strange_names_are_text(browser: Any, tmp_path: Path, text: str) -> None:
     below = View((Tree(f"{text}\n  {text}"),))
-    rows = [{"name": f"{text}{n}", "below": below} for n in range(20)]
-    column_ = Column(key="name", heading=text, kind=Kind.TEXT)
-    parts = (Text(text), Table(title=text, columns=(column_,), rows=rows, detail="below"))
+    rows = [
+        {
+            "name": f"{text}{n}",
+            "below": below,
+            "thread": Thread((value_place(f"{text}{n}"),), (value_place(f"{text}0"),)),
+        }
+        for n in range(20)
+    ]
+    column_ = Column(key="name", heading=text, kind=Kind.CODE)
+    bars = {
+        "end": 1.0,
+        "streams": [text],
+        "kinds": [[text, "red"]],
+        "lines": [text],
+        "bars": [[0, 0, 0, 1, spelled(f"{text}0"), 0]],
+    }
+    drawing = f'<svg><g id="p-1" data-place="{escape(value_place(f"{text}0"))}"><text>t</text></g></svg>'
+    picture = Picture(drawing, title=text, bars=bars)
+    parts = (Text(text), Table(title=text, columns=(column_,), rows=rows, detail="below", thread="thread"), picture)
     page = tmp_path / "strange.html"
     page.write_text(render_page(View((Within("section", View(parts), title=text, note=text),)), title="mine"), "utf-8")
     browser.get_log("browser")
     browser.get(page.as_uri())
-    css(browser, ".opener button")[0].click()
+    for opener in css(browser, ".opener button")[:2]:
+        opener.click()
+    browser.find_element("css selector", ".timeline").send_keys("\ue014")
+    browser.find_element("css selector", "#search input").send_keys(text.split()[0])
+    assert css(browser, ".thread a")
+    assert css(browser, ".told a")
     assert browser.title == "mine"
     assert browser.get_log("browser") == []
     assert len(css(browser, "script")) == 2

@@ -41,7 +41,8 @@ def render_page(view: View, *, title: str) -> str:
     (True, False)
     """
     for most, most_below in _ROWS:
-        page = _PageRenderer(TableWriter(Icons(), most, most_below)).render(view, title)
+        has_bars = most > _ROWS[-1][0]
+        page = _PageRenderer(TableWriter(Icons(), most, most_below), has_bars=has_bars).render(view, title)
         if len(page) <= LARGEST_PAGE:
             return page
     raise HloShardingError(f"the page would have over {LARGEST_PAGE:,} characters", remedy="take --emit json")
@@ -50,6 +51,8 @@ def render_page(view: View, *, title: str) -> str:
 @dataclass(slots=True)
 class _PageRenderer:
     writer: TableWriter
+    has_bars: bool
+    """Is there room for a timeline that is drawn anew at each zoom?"""
     tables: list[Data] = field(default_factory=list[Data])
     timeline: Mapping[str, Any] | None = None
 
@@ -94,8 +97,9 @@ class _PageRenderer:
             case Tree():
                 yield {"kind": "tree", "text": printable_lines(part.text)}
             case Picture():
-                self.timeline = part.bars or self.timeline
-                yield {"kind": "picture", "svg": Markup(part.svg), "title": part.title, "is_timeline": bool(part.bars)}
+                bars = part.bars if self.has_bars else {}
+                self.timeline = bars or self.timeline
+                yield {"kind": "picture", "svg": Markup(part.svg), "title": part.title, "is_timeline": bool(bars)}
             case Drawing() if part.sharding.num_tiles <= LARGEST_DRAWING:
                 yield {
                     "kind": "picture",

@@ -96,7 +96,7 @@ class TableWriter:
         """Two lists of names: the row's own, and those of other rows."""
         if not isinstance(cell, Thread) or not cell.names:
             return None
-        return [list(map(printable, cell.names)), list(map(printable, cell.related))]
+        return [cell.names[: self.most], cell.related[: self.most]]
 
     def _below(self, view: Cell) -> list[Data]:
         if not isinstance(view, View):

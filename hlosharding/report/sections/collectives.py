@@ -111,7 +111,10 @@ def ranked_collectives_view(
         title="",
         key="collectives",
         columns=_COLUMNS,
-        rows=[{**_row(group, whole_s), "detail": details.get(group.first.number)} for group in groups],
+        rows=[
+            {**_row(group, whole_s), "detail": details.get(group.first.number), "thread": _thread(about, group)}
+            for group in groups
+        ],
         mesh=about.mesh,
         total="all",
         empty="there are none",
@@ -134,12 +137,14 @@ def _row(group: Alike, whole_s: float) -> Row:
         "share": group.seconds / whole_s if whole_s else 0.0,
         "location": one.location,
         "cause": group.cause,
-        "thread": _thread(group),
     }
 
 
-def _thread(group: Alike) -> Thread:
-    ops = dict.fromkeys(value_place(one.collective.needed_by) for one in group.members)
+def _thread(about: ReportedProgram, group: Alike) -> Thread:
+    """With the ops that needed them, and the loops in which these are."""
+    names = dict.fromkeys(one.collective.needed_by for one in group.members)
+    found = [op for name in names if (op := about.whole.find(name)) is not None]
+    ops = dict.fromkeys(value_place(each.name) for op in found for each in (op, *about.loops_of(op)))
     numbers = [one.number for one in group.members]
     places = line_place(group.first.collective.location), remedy_place(numbers[0])
     return Thread(tuple(map(collective_place, numbers)), (*ops, *places))

@@ -143,6 +143,7 @@ def _ops_table(about: ReportedProgram, block: Block) -> Table:
 
 def _op_row(about: ReportedProgram, op: Instruction, alike: Sequence[Instruction]) -> Row:
     """`alike`: it, and its like in the other layers."""
+    loops = (value_place(loop.name) for loop in about.loops_of(op))
     return {
         "value": Shown(f"%{op.name}", op.name),
         "opcode": op.opcode,
@@ -151,7 +152,7 @@ def _op_row(about: ReportedProgram, op: Instruction, alike: Sequence[Instruction
         "collectives": _moves(about, op),
         "time_s": about.figures[op].time_s if op in about.figures else 0.0,
         "location": op.location,
-        "thread": Thread(tuple(value_place(each.name) for each in alike), (line_place(op.location),)),
+        "thread": Thread(tuple(value_place(each.name) for each in alike), (line_place(op.location), *loops)),
     }
 
 

@@ -111,8 +111,7 @@ def _time_bar(about: ReportedProgram, block: Block, top: float) -> Iterator[str]
 
 def _op(about: ReportedProgram, op: Instruction, y: float) -> Iterator[str]:
     sharding = about.sharding(op)
-    name = escape(printable(op.name))
-    yield f'<g id="{picture_place(name)}" data-place="{value_place(name)}">'
+    yield f'<g id="{escape(picture_place(op.name))}" data-place="{escape(value_place(op.name))}">'
     if sharding is not None and not sharding.is_tuple():
         yield f'<g transform="translate({_LEFT + 14},{y + 2:g})">{sharding_icon(sharding)}</g>'
     base = y + SIZE - 2

@@ -173,4 +173,4 @@ def _circle(group: Group, across: LogScale, up: LogScale, whole_s: float) -> str
     said = f"{printable(group.name)}: {as_seconds(group.seconds)}, {as_large(group.rate)}FLOP/s"
     at = f'cx="{across.at(group.intensity):.1f}" cy="{up.at(group.rate):.1f}" r="{radius:.1f}"'
     circle = f'<circle {at} fill="{colour}" fill-opacity="0.6"><title>{escape(said)}</title></circle>'
-    return place(group_place(printable(group.name)), [circle])
+    return place(group_place(group.name), [circle])

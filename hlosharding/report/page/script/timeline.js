@@ -39,10 +39,13 @@ class Timeline {
     return element("span", {}, swatch, `${name} ${seconds(sum)}`);
   }
 
-  // Those of a row: of its op, its collectives, its line.
+  // Those of a row: of its op, its collectives, its line; where it has none, those of what it has to do with (its loop).
   barsOf(place) {
-    if (!place) return [];
-    const isIts = (name) => placeByName.get(name) === place;
+    const own = this.barsNamed((name) => placeByName.get(name) === place);
+    return own.length || !place ? own : this.barsNamed((name) => place.near.has(placeByName.get(name)));
+  }
+
+  barsNamed(isIts) {
     return this.spec.bars.filter((bar) => this.namesOf(bar).some(isIts));
   }
 

@@ -233,9 +233,12 @@ def test_loops_are_parts_of_their_own() -> None:
         return jax.lax.scan(lambda c, one: (jnp.tanh(c @ one), None), x, w)[0]
 
     traced = hs.trace(step, in_shardings=("{devices=[2,1]<=[2]}", None))(jnp.ones((8, 8)), jnp.ones((5, 8, 8)))
-    names = [part.name for part in parts_of(ReportedProgram(hs.partition(traced, machine=hs.machines.h100(2))))]
+    one = ReportedProgram(hs.partition(traced, machine=hs.machines.h100(2)))
+    names = [part.name for part in parts_of(one)]
     assert names[0] == ""
     assert any("loop" in name and "5 trips" in name for name in names)
+    [product] = [op for op in one.whole.instructions if op.opcode == "dot"]
+    assert [loop.opcode for loop in one.loops_of(product)] == ["while"]
 
 
 def test_what_is_alive_at_the_worst_moment_adds_up_to_the_curve() -> None:
