@@ -7,7 +7,8 @@ const withAttributes = (made, attributes, children) => {
   made.append(...children);
   return made;
 };
-const element = (tag, attributes = {}, ...children) => withAttributes(document.createElement(tag), attributes, children);
+const element = (tag, attributes = {}, ...children) =>
+  withAttributes(document.createElement(tag), attributes, children);
 const drawn = (tag, attributes = {}, ...children) =>
   withAttributes(document.createElementNS(SVG, tag), attributes, children);
 const button = (attributes, text, pressed) => {
@@ -17,7 +18,10 @@ const button = (attributes, text, pressed) => {
 };
 
 const textOf = (value) => (Array.isArray(value) ? value[0] : value);
-const icon = (number) => drawn("svg", { class: "icon", "aria-hidden": "true" }, drawn("use", { href: `#icon-${number}` }));
+const icon = (number) =>
+  drawn("svg", { class: "icon", "aria-hidden": "true" }, drawn("use", { href: `#icon-${number}` }));
 
 // What just happened, for those who hear the page.
-const say = (text) => { document.getElementById("said").textContent = text; };
+const say = (text) => {
+  document.getElementById("said").textContent = text;
+};

@@ -24,7 +24,9 @@ new Search(search.querySelector("input"), document.getElementById("found"));
 const theme = document.getElementById("theme");
 const prefers = window.matchMedia("(prefers-color-scheme: dark)");
 const isDark = () => (document.documentElement.dataset.theme ?? (prefers.matches ? "dark" : "light")) === "dark";
-const nameTheme = () => { theme.textContent = isDark() ? "light" : "dark"; };
+const nameTheme = () => {
+  theme.textContent = isDark() ? "light" : "dark";
+};
 theme.hidden = false;
 theme.addEventListener("click", () => {
   document.documentElement.dataset.theme = isDark() ? "light" : "dark";

@@ -5,7 +5,16 @@ const placeByName = new Map();
 const enterTable = (spec, title, parent) => {
   spec.places = spec.rows.map((_, number) => {
     const [names, related] = spec.threads?.[number] ?? [[], []];
-    const place = { spec, number, title, parent, names, related, near: new Set(), name: names[0] ?? `row-${places.length}` };
+    const place = {
+      spec,
+      number,
+      title,
+      parent,
+      names,
+      related,
+      near: new Set(),
+      name: names[0] ?? `row-${places.length}`,
+    };
     places.push(place);
     for (const name of [place.name, ...names]) if (!placeByName.has(name)) placeByName.set(name, place);
     for (const part of spec.below?.[number] ?? []) if (part.table) enterTable(part.table, title, place);
@@ -42,15 +51,19 @@ const linked = (text) => {
 const linkTo = (name, text) => {
   const link = element("a", { href: `#${encodeURIComponent(name)}` }, text);
   // The address may be this one already: then nothing changes, and yet the row is wanted.
-  link.addEventListener("click", () => { if (link.hash === location.hash) goToAddress(); });
+  link.addEventListener("click", () => {
+    if (link.hash === location.hash) goToAddress();
+  });
   return link;
 };
 
 const WORDS = { c: "collective", v: "op", l: "line", m: "remedy", r: "copies", f: "function", g: "group" };
-const titleOf = ({ name }) => {
+const titleOf = ({ name, spec, number }) => {
   const [kind] = /^(worst|[a-z])/.exec(name);
   const own = name.slice(kind.length).replace(/^-/, "");
-  return kind === "worst" ? "finding" : `${WORDS[kind] ?? "row"} ${kind === "c" || kind === "m" ? "#" : ""}${own}`;
+  return kind === "worst"
+    ? `finding: ${textOf(spec.rows[number][0])}`
+    : `${WORDS[kind] ?? "row"} ${kind === "c" || kind === "m" ? "#" : ""}${own}`;
 };
 
 const MOST_NEAR = 12;
@@ -99,6 +112,10 @@ const goTo = (name) => {
 
 const goToAddress = () => {
   let name = location.hash.slice(1);
-  try { name = decodeURIComponent(name); } catch { /* it is no address of ours */ }
+  try {
+    name = decodeURIComponent(name);
+  } catch {
+    /* it is no address of ours */
+  }
   if (name) goTo(name);
 };

@@ -8,10 +8,18 @@ class Search {
     field.addEventListener("input", () => this.show());
     field.addEventListener("focus", () => this.show());
     const around = field.parentElement;
-    around.addEventListener("keydown", (event) => { if (event.key === "Escape") this.close(); });
-    field.addEventListener("keydown", (event) => { if (event.key === "Enter") list.querySelector("a")?.click(); });
-    list.addEventListener("click", (event) => { if (event.target.closest("a")) this.close(); });
-    document.addEventListener("click", (event) => { if (!around.contains(event.target)) this.close(); });
+    around.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") this.close();
+    });
+    field.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") list.querySelector("a")?.click();
+    });
+    list.addEventListener("click", (event) => {
+      if (event.target.closest("a")) this.close();
+    });
+    document.addEventListener("click", (event) => {
+      if (!around.contains(event.target)) this.close();
+    });
   }
 
   close() {
@@ -24,16 +32,24 @@ class Search {
     if (!words.length) return;
     const found = places.filter((place) => words.every((word) => textOfRow(place).includes(word)));
     // A row that has the name itself comes first.
-    const isNamed = (place) => place.names.some((name) => name.slice(2).toLowerCase() === words[0].replace(/^[%#]/, ""));
+    const isNamed = (place) =>
+      place.names.some((name) => name.slice(2).toLowerCase() === words[0].replace(/^[%#]/, ""));
     found.sort((a, b) => isNamed(b) - isNamed(a));
     const items = found.slice(0, MOST_FOUND).map((place) => this.item(place, words));
-    const more = found.length > MOST_FOUND ? [element("li", { class: "note" }, `${found.length - MOST_FOUND} more rows`)] : [];
-    this.list.replaceChildren(...items, ...more, ...(found.length ? [] : [element("li", { class: "note" }, "nothing has that")]));
+    const more =
+      found.length > MOST_FOUND ? [element("li", { class: "note" }, `${found.length - MOST_FOUND} more rows`)] : [];
+    this.list.replaceChildren(
+      ...items,
+      ...more,
+      ...(found.length ? [] : [element("li", { class: "note" }, "nothing has that")]),
+    );
     say(`${found.length} rows found`);
   }
 
   item(place, words) {
-    const named = place.names.find((name) => words.some((word) => name.toLowerCase().includes(word.replace(/^[%#]/, ""))));
+    const named = place.names.find((name) =>
+      words.some((word) => name.toLowerCase().includes(word.replace(/^[%#]/, ""))),
+    );
     const cells = place.spec.rows[place.number].map(textOf).filter((text) => text.trim());
     const link = linkTo(named ?? place.name, "");
     link.append(element("b", {}, place.title), " ", cells.slice(0, 6).join(" · "));
@@ -44,6 +60,7 @@ class Search {
 // Of all that stands in a row, and its names; made once.
 const textOfRow = (place) => {
   place.text ??= [...place.spec.rows[place.number].map(textOf), ...place.names.map((name) => name.replace(/^\w-/, "%"))]
-    .join(" ").toLowerCase();
+    .join(" ")
+    .toLowerCase();
   return place.text;
 };

@@ -28,7 +28,12 @@ const copier = (text) => {
 
 const tree = (text) => {
   const [first, ...rest] = text.split("\n");
-  return element("pre", { class: "tree" }, element("b", {}, ...linked(first)), ...linked(rest.map((line) => "\n" + line).join("")));
+  return element(
+    "pre",
+    { class: "tree" },
+    element("b", {}, ...linked(first)),
+    ...linked(rest.map((line) => "\n" + line).join("")),
+  );
 };
 
 // One table: its rows in some order, of which some pass the filter, of which one page is shown.
@@ -59,7 +64,9 @@ class Table {
     });
     const heading = element("tr", {}, ...this.corner(), ...this.heads);
     this.body = element("tbody");
-    this.body.addEventListener("keydown", (event) => { if (event.key === "Escape") this.close(event); });
+    this.body.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") this.close(event);
+    });
     const table = element("table");
     table.append(element("thead", {}, heading), this.body);
     if (spec.total) {
@@ -227,4 +234,3 @@ class Table {
     return element("tr", { class: "below" }, wide);
   }
 }
-

@@ -1,11 +1,16 @@
 // The timeline at any zoom: w and s, a and d, as in Perfetto; dragging selects, and says what is selected.
-const LANE = 34, GAP = 10, HEAD = 8, AXIS = 22, MARGIN = 104;
+const [LANE, GAP, HEAD, AXIS, MARGIN] = [34, 10, 8, 22, 104]; // pixels
+const KEYS = "w s zoom, a d move, arrows go from bar to bar, dragging selects, f fits the selection, Escape clears it";
 const [AT_LANE, AT_KIND, AT_START, AT_TAKES, AT_WHAT, AT_LINE, AT_COUNT] = [0, 1, 2, 3, 4, 5, 6];
 const NEAREST = 1e-4; // of the whole that fills the picture
 let timeline = null;
 
 const seconds = (value) => {
-  const [size, unit] = [[1, "s"], [1e-3, "ms"], [1e-6, "us"]].find(([size]) => Math.abs(value) >= size) ?? [1e-6, "us"];
+  const [size, unit] = [
+    [1, "s"],
+    [1e-3, "ms"],
+    [1e-6, "us"],
+  ].find(([size]) => Math.abs(value) >= size) ?? [1e-6, "us"];
   return value ? `${Number((value / size).toPrecision(3))} ${unit}` : "0 s";
 };
 const endOf = (bar) => bar[AT_START] + bar[AT_TAKES];
@@ -13,17 +18,14 @@ const endOf = (bar) => bar[AT_START] + bar[AT_TAKES];
 class Timeline {
   constructor(figure, spec) {
     Object.assign(this, { figure, spec, from: 0, to: spec.end, selected: new Set(), area: null });
+    this.numbers = new Map(spec.bars.map((bar, number) => [bar, number]));
     this.lanes = spec.streams.map((_, lane) => spec.bars.filter((bar) => bar[AT_LANE] === lane));
     const names = { role: "application", tabindex: "0", "aria-label": "Timeline", "aria-describedby": "keys" };
     this.svg = drawn("svg", { ...names, class: "timeline" });
     this.told = element("div", { class: "told", role: "status" });
-    const keys = "w s zoom, a d move, arrows go from bar to bar, dragging selects, f fits the selection, Escape clears it";
-    const hint = element("span", { id: "keys" }, keys);
-    const act = (text, label, key) => button({ class: "plain", "aria-label": label }, text, () => this.press(key));
-    const bar = element("div", { class: "bar" }, act("+", "zoom in", "w"), act("−", "zoom out", "s"), act("‹", "earlier", "a"),
-      act("›", "later", "d"), act("all", "all of the step", "0"), hint);
-    this.legend = element("p", { class: "legend" }, ...spec.kinds.map(([name, colour], kind) => this.key(name, colour, kind)));
-    figure.before(element("div", { class: "live" }, bar, this.legend, this.svg, this.told));
+    const legend = spec.kinds.map(([name, colour], kind) => this.key(name, colour, kind));
+    const shown = [this.controls(), element("p", { class: "legend" }, ...legend), this.svg, this.told];
+    figure.before(element("div", { class: "live" }, ...shown));
     figure.classList.add("on-paper");
     this.svg.addEventListener("keydown", (event) => {
       if (!event.ctrlKey && !event.metaKey && !event.altKey && this.press(event.key)) event.preventDefault();
@@ -33,13 +35,31 @@ class Timeline {
     new ResizeObserver(() => this.draw()).observe(this.svg);
   }
 
+  controls() {
+    const keys = [
+      ["+", "zoom in", "w"],
+      ["−", "zoom out", "s"],
+      ["‹", "earlier", "a"],
+      ["›", "later", "d"],
+      ["all", "all of the step", "0"],
+    ];
+    const buttons = keys.map(([text, label, key]) =>
+      button({ class: "plain", "aria-label": label }, text, () => this.press(key)),
+    );
+    return element("div", { class: "bar" }, ...buttons, element("span", { id: "keys" }, KEYS));
+  }
+
   key(name, colour, kind) {
     const sum = this.spec.bars.reduce((sum, bar) => sum + (bar[AT_KIND] === kind ? bar[AT_TAKES] : 0), 0);
-    const swatch = drawn("svg", { class: "swatch", "aria-hidden": "true" }, drawn("rect", { width: 11, height: 11, rx: 2, fill: colour }));
+    const swatch = drawn(
+      "svg",
+      { class: "swatch", "aria-hidden": "true" },
+      drawn("rect", { width: 11, height: 11, rx: 2, fill: colour }),
+    );
     return element("span", {}, swatch, `${name} ${seconds(sum)}`);
   }
 
-  // Those of a row: of its op, its collectives, its line; where it has none, those of what it has to do with (its loop).
+  // Those of a row: of its op, its collectives, its line; where it has none, those of its loop, or what else is near.
   barsOf(place) {
     const own = this.barsNamed((name) => placeByName.get(name) === place);
     return own.length || !place ? own : this.barsNamed((name) => place.near.has(placeByName.get(name)));
@@ -52,14 +72,21 @@ class Timeline {
   namesOf(bar) {
     const what = bar[AT_WHAT];
     const line = this.spec.lines[bar[AT_LINE]];
-    return [...(Array.isArray(what) ? what.map((number) => `c${number}`) : [`v-${what}`]), ...(line ? [`l-${line}`] : [])];
+    return [
+      ...(Array.isArray(what) ? what.map((number) => `c${number}`) : [`v-${what}`]),
+      ...(line ? [`l-${line}`] : []),
+    ];
+  }
+
+  // "all-reduce #3", "%dot.2".
+  nameOf(bar) {
+    const what = bar[AT_WHAT];
+    if (!Array.isArray(what)) return `%${what}`;
+    return `${this.spec.kinds[bar[AT_KIND]][0]} ${what.map((number) => `#${number}`).join(" ")}`;
   }
 
   titleOf(bar) {
-    const what = bar[AT_WHAT];
-    const name = Array.isArray(what) ? what.map((number) => `#${number}`).join(" ") : `%${what}`;
-    const more = bar[AT_COUNT] > 1 ? ` and ${bar[AT_COUNT] - 1} more` : "";
-    return `${this.spec.kinds[bar[AT_KIND]][0]} ${name}${more}`;
+    return this.nameOf(bar) + (bar[AT_COUNT] > 1 ? ` and ${bar[AT_COUNT] - 1} more` : "");
   }
 
   get width() {
@@ -90,11 +117,17 @@ class Timeline {
   press(key) {
     const wide = this.to - this.from;
     const act = {
-      w: () => this.zoom(0.6), s: () => this.zoom(1 / 0.6),
-      a: () => this.look(this.from - wide / 5, this.to - wide / 5), d: () => this.look(this.from + wide / 5, this.to + wide / 5),
-      f: () => this.fit(), 0: () => this.look(0, this.spec.end), Escape: () => this.choose([], null),
-      ArrowRight: () => this.step(1), ArrowLeft: () => this.step(-1),
-      ArrowDown: () => this.step(0, 1), ArrowUp: () => this.step(0, -1),
+      w: () => this.zoom(0.6),
+      s: () => this.zoom(1 / 0.6),
+      a: () => this.look(this.from - wide / 5, this.to - wide / 5),
+      d: () => this.look(this.from + wide / 5, this.to + wide / 5),
+      f: () => this.fit(),
+      0: () => this.look(0, this.spec.end),
+      Escape: () => this.choose([], null),
+      ArrowRight: () => this.step(1),
+      ArrowLeft: () => this.step(-1),
+      ArrowDown: () => this.step(0, 1),
+      ArrowUp: () => this.step(0, -1),
     }[key];
     act?.();
     return Boolean(act);
@@ -115,7 +148,9 @@ class Timeline {
     const lane = this.lanes[at ? at[AT_LANE] : 0];
     const other = at && this.lanes[at[AT_LANE] + across];
     if (!at) return this.choose(lane.slice(0, 1));
-    const next = across ? other?.find((bar) => endOf(bar) > at[AT_START]) ?? other?.at(-1) : lane[lane.indexOf(at) + along];
+    const next = across
+      ? (other?.find((bar) => endOf(bar) > at[AT_START]) ?? other?.at(-1))
+      : lane[lane.indexOf(at) + along];
     if (next) this.choose([next]);
     if (next && (next[AT_START] < this.from || endOf(next) > this.to)) {
       const wide = this.to - this.from;
@@ -125,10 +160,13 @@ class Timeline {
 
   drag(event) {
     if (event.button) return;
-    const begin = event.offsetX, bar = this.spec.bars[event.target.dataset.bar];
+    const begin = event.offsetX,
+      bar = this.spec.bars[event.target.dataset.bar];
     this.svg.setPointerCapture(event.pointerId);
     const span = (at) => [this.moment(Math.max(MARGIN, Math.min(begin, at))), this.moment(Math.max(begin, at))];
-    const move = (now) => { if (Math.abs(now.offsetX - begin) > 3) this.choose(null, span(now.offsetX)); };
+    const move = (now) => {
+      if (Math.abs(now.offsetX - begin) > 3) this.choose(null, span(now.offsetX));
+    };
     const stop = (now) => {
       this.svg.removeEventListener("pointermove", move);
       if (Math.abs(now.offsetX - begin) <= 3) this.choose(bar ? [bar] : [], null);
@@ -167,26 +205,43 @@ class Timeline {
     const sums = new Map();
     for (const bar of bars) {
       const [sum, count] = sums.get(bar[AT_KIND]) ?? [0, 0];
-      sums.set(bar[AT_KIND], [sum + Math.min(endOf(bar), to) - Math.max(bar[AT_START], from), count + (bar[AT_COUNT] ?? 1)]);
+      sums.set(bar[AT_KIND], [
+        sum + Math.min(endOf(bar), to) - Math.max(bar[AT_START], from),
+        count + (bar[AT_COUNT] ?? 1),
+      ]);
     }
-    const said = [...sums].map(([kind, [sum, count]]) => `${this.spec.kinds[kind][0]} ${seconds(sum)} (${count})`).join(", ");
+    const said = [...sums]
+      .map(([kind, [sum, count]]) => `${this.spec.kinds[kind][0]} ${seconds(sum)} (${count})`)
+      .join(", ");
     const head = this.area ? `${seconds(to - from)} selected: ` : "";
     this.told.textContent = bars.length || this.area ? head + (said || "nothing runs then") : "";
   }
 
   tellOne(bar) {
-    const [place] = this.namesOf(bar).map((name) => placeByName.get(name)).filter(Boolean);
+    const [place] = this.namesOf(bar)
+      .map((name) => placeByName.get(name))
+      .filter(Boolean);
     const line = this.spec.lines[bar[AT_LINE]];
-    const text = `${this.titleOf(bar)}${line ? ` at ${line}` : ""}: takes ${seconds(bar[AT_TAKES])}, from ${seconds(bar[AT_START])}`;
+    const times = `takes ${seconds(bar[AT_TAKES])}, from ${seconds(bar[AT_START])}`;
+    const text = `${this.titleOf(bar)}${line ? ` at ${line}` : ""}: ${times}`;
     this.told.replaceChildren(element("p", {}, ...linked(text)), ...(place ? [linksOf(place)] : []));
   }
 
   draw() {
     const bottom = HEAD + this.lanes.length * (LANE + GAP);
     this.svg.setAttribute("height", bottom + AXIS);
-    const area = this.area && drawn("rect", {
-      class: "area", x: this.x(this.area[0]), y: 0, width: Math.max(1, this.x(this.area[1]) - this.x(this.area[0])), height: bottom });
-    const names = this.spec.streams.map((name, lane) => drawn("text", { x: 4, y: HEAD + lane * (LANE + GAP) + 21 }, name));
+    const area =
+      this.area &&
+      drawn("rect", {
+        class: "area",
+        x: this.x(this.area[0]),
+        y: 0,
+        width: Math.max(1, this.x(this.area[1]) - this.x(this.area[0])),
+        height: bottom,
+      });
+    const names = this.spec.streams.map((name, lane) =>
+      drawn("text", { x: 4, y: HEAD + lane * (LANE + GAP) + 21 }, name),
+    );
     const bars = this.lanes.flatMap((bars, lane) => this.drawLane(bars, HEAD + lane * (LANE + GAP)));
     this.svg.replaceChildren(...this.drawAxis(bottom), ...(area ? [area] : []), ...bars, ...names);
   }
@@ -195,7 +250,10 @@ class Timeline {
   drawLane(bars, top) {
     const made = [];
     let group = [];
-    const put = () => { if (group.length) made.push(...this.drawBar(group, top)); group = []; };
+    const put = () => {
+      if (group.length) made.push(...this.drawBar(group, top));
+      group = [];
+    };
     for (const bar of bars) {
       if (endOf(bar) < this.from || bar[AT_START] > this.to) continue;
       if (group.length && this.x(endOf(bar)) - this.x(group[0][AT_START]) >= 1) put();
@@ -207,20 +265,39 @@ class Timeline {
 
   drawBar(group, top) {
     const main = group.reduce((a, b) => (b[AT_TAKES] > a[AT_TAKES] ? b : a));
-    const left = Math.max(MARGIN, this.x(group[0][AT_START])), right = Math.min(MARGIN + this.width, this.x(endOf(group.at(-1))));
+    const left = Math.max(MARGIN, this.x(group[0][AT_START])),
+      right = Math.min(MARGIN + this.width, this.x(endOf(group.at(-1))));
     const isChosen = !this.area && group.some((bar) => this.selected.has(bar));
     const title = drawn("title", {}, `${this.titleOf(main)}: ${seconds(main[AT_TAKES])}`);
-    const box = drawn("rect", {
-      x: left, y: top, width: Math.max(isChosen ? 2 : 0.4, right - left - 0.25), height: LANE, fill: this.spec.kinds[main[AT_KIND]][1],
-      "data-bar": this.spec.bars.indexOf(main), ...(isChosen ? { class: "chosen" } : {}) }, title);
+    const box = drawn(
+      "rect",
+      {
+        x: left,
+        y: top,
+        width: Math.max(isChosen ? 2 : 0.4, right - left - 0.25),
+        height: LANE,
+        fill: this.spec.kinds[main[AT_KIND]][1],
+        "data-bar": this.numbers.get(main),
+        ...(isChosen ? { class: "chosen" } : {}),
+      },
+      title,
+    );
     const room = Math.floor((right - left - 8) / 7.3);
     if (room < 5) return [box];
-    const name = this.titleOf(main).replace(/^(products|other ops|loops and calls|other transfers) /, "");
-    return [box, drawn("text", { x: left + 4, y: top + 21, class: "name" }, name.length > room ? `${name.slice(0, room - 1)}…` : name)];
+    const name = this.titleOf(main);
+    return [
+      box,
+      drawn(
+        "text",
+        { x: left + 4, y: top + 21, class: "name" },
+        name.length > room ? `${name.slice(0, room - 1)}…` : name,
+      ),
+    ];
   }
 
   drawAxis(bottom) {
-    const most = Math.max(2, Math.floor(this.width / 90)), least = (this.to - this.from) / most;
+    const most = Math.max(2, Math.floor(this.width / 90)),
+      least = (this.to - this.from) / most;
     const power = 10 ** Math.floor(Math.log10(least));
     const step = [1, 2, 5, 10].map((size) => size * power).find((size) => size >= least * 0.999);
     const made = [];
