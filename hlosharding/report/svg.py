@@ -21,6 +21,16 @@ def svg_image(width: int, height: int, parts: Iterable[str]) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>{"".join(parts)}</svg>'
 
 
+def titled(svg: str, title: str) -> str:
+    """The image with a name, for those who do not see it.
+
+    >>> titled(svg_image(8, 8, []), "a<b").endswith("><title>a&lt;b</title></svg>")
+    True
+    """
+    head, end, rest = svg.partition(">")
+    return f"{head}{end}<title>{escape(title)}</title>{rest}"
+
+
 def label(x: float, y: float, text: str, anchor: str = "start") -> str:
     """A text, be it a stranger's."""
     side = "" if anchor == "start" else f' text-anchor="{anchor}"'

@@ -22,6 +22,7 @@ from hlosharding.report.icons import SIZE
 from hlosharding.report.model import Drawing, Facts, Lines, Part, Picture, Table, Text, Tree, View, Within
 from hlosharding.report.page.tables import LARGEST_DRAWING, Data, Icons, TableWriter
 from hlosharding.report.plain import cell_text
+from hlosharding.report.svg import titled
 
 LARGEST_PAGE = 5_000_000
 """Characters."""
@@ -99,7 +100,12 @@ class _PageRenderer:
             case Picture():
                 bars = part.bars if self.has_bars else {}
                 self.timeline = bars or self.timeline
-                yield {"kind": "picture", "svg": Markup(part.svg), "title": part.title, "is_timeline": bool(bars)}
+                yield {
+                    "kind": "picture",
+                    "svg": Markup(titled(part.svg, part.title)),
+                    "title": part.title,
+                    "is_timeline": bool(bars),
+                }
             case Drawing() if part.sharding.num_tiles <= LARGEST_DRAWING:
                 yield {
                     "kind": "picture",

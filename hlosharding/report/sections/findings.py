@@ -19,6 +19,7 @@ from hlosharding.report.places import collective_place, copies_place, line_place
 from hlosharding.report.sections.collectives import Alike
 from hlosharding.report.sections.replicated import Copies
 from hlosharding.report.sections.reported import ReportedProgram
+from hlosharding.sharding import spell
 
 _MOST = 5
 """Collectives; of the other kinds fewer."""
@@ -128,7 +129,7 @@ def _conflicts(about: ReportedProgram) -> Iterator[tuple[float, Row]]:
             sum(one.seconds for one in moved),
             f"{first.winner.title}{at}: {origin(first.held_since)} against {origin(first.offered_since)}",
             location=first.loser.location or first.winner.location,
-            remedy="one sharding for both",
+            remedy=f"the same on both sides: {first.winner.title}={spell(first.offered, first.winner.mesh)}",
             detail=View(tuple(Tree(str(lost)) for lost in offers[:_MOST])),
             thread=Thread((f"worst-{value_place(first.winner.name)}",), (value_place(first.loser.name), *related)),
         )

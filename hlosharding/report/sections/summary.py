@@ -29,6 +29,7 @@ def summary_view(about: ReportedProgram) -> View:
         "peak_memory_bytes": int(cost.peak_memory_bytes),
         "comm_bytes": Figure(cost.comm_bytes, is_exact=is_exact),
         "flops": Figure(cost.flops, is_exact=is_exact),
+        "utilization": run.figures.utilization,
     }
     computing, talking = as_seconds(run.compute_s), as_seconds(run.comm_s)
     memory, number = cost.peak_memory_bytes / run.machine.memory_bytes, len(cost.collectives)
@@ -40,5 +41,10 @@ def summary_view(about: ReportedProgram) -> View:
             "comm_bytes", "bytes received", f"in {as_count(number)} collective{'' if number == 1 else 's'}", Kind.BYTES
         ),
         Label("flops", "FLOPs", "of one device", Kind.LARGE),
+        *(
+            [Label("utilization", run.figures.kind, "of the chip's peak", Kind.SHARE)]
+            if run.figures.utilization
+            else []
+        ),
     )
     return View((Facts(items, f"One device, one step, on {run.machine.name}", labels),))

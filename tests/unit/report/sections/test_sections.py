@@ -117,6 +117,7 @@ def test_a_conflict_between_annotations_is_a_finding_with_what_it_moves() -> Non
     # The one all-to-all is there because of it.
     assert row["figure"].raw == one.collectives[0].seconds
     assert row["which"] == "%y: what the user gave to %y against what the user gave to %z at m.py:3"
+    assert row["remedy"] == "the same on both sides: %y={devices=[4,1]<=[4]}"
     assert (row["location"], row["thread"].names, "c0" in row["thread"].related) == ("m.py:3", ("worst-v-y",), True)
 
 
