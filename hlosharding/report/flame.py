@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from hlosharding.printable import printable
 from hlosharding.report.figures import as_seconds
-from hlosharding.report.places import function_place
+from hlosharding.report.places import function_place, spelled
 from hlosharding.report.svg import box, place, svg_image
 
-_WIDTH, _ROW, _DEEPEST = 960, 18, 30
-_NARROWEST = 0.5
+_WIDTH, _ROW = 960, 18  # pixels
+_DEEPEST = 30
+"""Functions that call each other; what is called still deeper counts there."""
+_NARROWEST = 2
 """Pixels: what is narrower is not drawn."""
 
 
@@ -31,8 +32,10 @@ class Calls:
     def add(self, path: tuple[str, ...], seconds: float) -> None:
         """Time that is spent where functions called each other so, the outermost first."""
         self.seconds += seconds
-        if path:
-            self.inside.setdefault(path[0], Calls(path[0])).add(path[1:], seconds)
+        calls = self
+        for name in path[: _DEEPEST - 1]:
+            calls = calls.inside.setdefault(name, Calls(name))
+            calls.seconds += seconds
 
     @property
     def depth(self) -> int:
@@ -49,13 +52,13 @@ def flame_svg(root: Calls) -> str:
     3
     """
     scale = _WIDTH / root.seconds if root.seconds else 0.0
-    return svg_image(_WIDTH, min(root.depth, _DEEPEST) * _ROW, _boxes(root, 0.0, 0, root.seconds, scale))
+    return svg_image(_WIDTH, root.depth * _ROW, _boxes(root, 0.0, 0, root.seconds, scale))
 
 
 def _boxes(calls: Calls, x: float, depth: int, whole_s: float, scale: float) -> Iterator[str]:
-    if calls.seconds * scale < _NARROWEST or depth >= _DEEPEST:
+    if calls.seconds * scale < _NARROWEST:
         return
-    name = printable(calls.name)
+    name = spelled(calls.name)
     said = f"{name}: {as_seconds(calls.seconds)}, {calls.seconds / whole_s:.1%}"
     yield place(
         function_place(calls.name),

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hlosharding.printable import printable
 from hlosharding.report.figures import as_bytes
 from hlosharding.report.flame import function_colour
-from hlosharding.report.places import function_place
+from hlosharding.report.places import function_place, spelled
 from hlosharding.report.svg import box, place, svg_image
 
 _WIDTH, _HEIGHT = 960.0, 220.0
@@ -34,7 +33,7 @@ def treemap_svg(parts: Sequence[tuple[str, float]]) -> str:
 
 
 def _box(name: str, size: float, whole: float, at: Box) -> str:
-    shown = printable(name)
+    shown = spelled(name)
     said = f"{shown}: {as_bytes(size)}, {size / whole:.1%}"
     text = f"{shown} {as_bytes(size)}"
     return place(function_place(name), [box(*at, function_colour(shown), said, text)])

@@ -169,6 +169,10 @@ def test_the_whole_page_is_searched(shown: Any) -> None:
     field.send_keys("%x7")
     first = css(shown, "#found a")[0]
     assert "%x7" in first.text
+    field.send_keys("\ue015")  # down
+    assert shown.switch_to.active_element == first
+    first.send_keys("\ue013")  # and up
+    assert shown.switch_to.active_element == field
     field.send_keys("\ue007")
     assert "%x7" in target(shown)
     assert not shown.find_element("id", "found").is_displayed()

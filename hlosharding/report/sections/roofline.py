@@ -11,10 +11,9 @@ from html import escape
 
 from hlosharding.cost import PARTS, Machine, Priced, hardware_flops
 from hlosharding.ir import PRODUCTS, collective_kind
-from hlosharding.printable import printable
 from hlosharding.report.figures import as_large, as_seconds
 from hlosharding.report.model import Column, Kind, Picture, Row, Table, Text, Thread, View
-from hlosharding.report.places import function_place, group_place, line_place
+from hlosharding.report.places import function_place, group_place, line_place, spelled
 from hlosharding.report.sections.reported import ReportedProgram
 from hlosharding.report.streams import COLOURS
 from hlosharding.report.svg import LogScale, label, place, svg_image
@@ -22,6 +21,7 @@ from hlosharding.report.svg import LogScale, label, place, svg_image
 _LEFT, _TOP, _WIDTH, _HEIGHT = 106, 16, 780, 260
 _SMALLEST, _LARGEST = 3.0, 22.0
 """Radii, in pixels: of groups that take no time, and of one that takes all."""
+_MOST_DRAWN = 200
 _GROUPS = (
     Column(key="group", heading="ops"),
     Column(key="flops", heading="FLOPs", kind=Kind.LARGE, sums=True),
@@ -95,7 +95,7 @@ def roofline_view(about: ReportedProgram) -> View:
     types = hardware_flops(about.partitioned.module)
     peak = machine.flops(max(types, key=types.__getitem__)) if types else machine.vector_flops
     whole_s = sum(group.seconds for group in groups)
-    drawn = [group for group in groups if group.flops and group.bytes]
+    drawn = [group for group in groups if group.flops and group.bytes][:_MOST_DRAWN]
     picture = Picture(
         roofline_svg(drawn, machine, peak, whole_s), title="FLOPs a second over FLOPs a byte, with the roof"
     )
@@ -170,7 +170,7 @@ def _roof(across: LogScale, up: LogScale, peak: float, vector: float, bandwidth:
 def _circle(group: Group, across: LogScale, up: LogScale, whole_s: float) -> str:
     radius = _SMALLEST + (_LARGEST - _SMALLEST) * (group.seconds / whole_s) ** 0.5
     colour = COLOURS["products" if group.is_product else "other ops"]
-    said = f"{printable(group.name)}: {as_seconds(group.seconds)}, {as_large(group.rate)}FLOP/s"
+    said = f"{spelled(group.name)}: {as_seconds(group.seconds)}, {as_large(group.rate)}FLOP/s"
     at = f'cx="{across.at(group.intensity):.1f}" cy="{up.at(group.rate):.1f}" r="{radius:.1f}"'
     circle = f'<circle {at} fill="{colour}" fill-opacity="0.6"><title>{escape(said)}</title></circle>'
     return place(group_place(group.name), [circle])

@@ -35,3 +35,9 @@ def test_what_is_too_narrow_is_not_drawn_and_names_are_text() -> None:
     assert "<b>" not in drawn
     assert "tiny" not in drawn
     assert flame_svg(Calls("nothing")).startswith("<svg")
+
+
+def test_functions_that_call_each_other_without_end_are_drawn_so_deep_as_can_be_seen() -> None:
+    root = Calls("step")
+    root.add(tuple(f"f{n}" for n in range(100_000)), 1.0)
+    assert root.depth == flame_svg(root).count("<rect") == 30

@@ -11,6 +11,7 @@ class Search {
     around.addEventListener("keydown", (event) => {
       if (event.key === "Escape") this.close();
     });
+    around.addEventListener("keydown", (event) => this.walk(event));
     field.addEventListener("keydown", (event) => {
       if (event.key === "Enter") list.querySelector("a")?.click();
     });
@@ -20,6 +21,16 @@ class Search {
     document.addEventListener("click", (event) => {
       if (!around.contains(event.target)) this.close();
     });
+  }
+
+  // With the arrows, from the field to what was found and back.
+  walk(event) {
+    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const stops = [this.field, ...this.list.querySelectorAll("a")];
+    const next = by && stops[stops.indexOf(document.activeElement) + by];
+    if (!next) return;
+    event.preventDefault();
+    next.focus();
   }
 
   close() {

@@ -97,6 +97,11 @@ class Timeline {
     return MARGIN + ((moment - this.from) / (this.to - this.from)) * this.width;
   }
 
+  // Where the pointer is, in pixels from the left.
+  at(event) {
+    return event.clientX - this.svg.getBoundingClientRect().left;
+  }
+
   moment(x) {
     return this.from + ((x - MARGIN) / this.width) * (this.to - this.from);
   }
@@ -134,7 +139,7 @@ class Timeline {
   }
 
   wheel(event) {
-    if (event.ctrlKey) this.zoom(event.deltaY > 0 ? 1.2 : 1 / 1.2, this.moment(event.offsetX));
+    if (event.ctrlKey) this.zoom(event.deltaY > 0 ? 1.2 : 1 / 1.2, this.moment(this.at(event)));
     else if (event.shiftKey || event.deltaX) {
       const by = ((event.deltaX || event.deltaY) / this.width) * (this.to - this.from);
       this.look(this.from + by, this.to + by);
@@ -160,16 +165,16 @@ class Timeline {
 
   drag(event) {
     if (event.button) return;
-    const begin = event.offsetX,
+    const begin = this.at(event),
       bar = this.spec.bars[event.target.dataset.bar];
     this.svg.setPointerCapture(event.pointerId);
     const span = (at) => [this.moment(Math.max(MARGIN, Math.min(begin, at))), this.moment(Math.max(begin, at))];
     const move = (now) => {
-      if (Math.abs(now.offsetX - begin) > 3) this.choose(null, span(now.offsetX));
+      if (Math.abs(this.at(now) - begin) > 3) this.choose(null, span(this.at(now)));
     };
     const stop = (now) => {
       this.svg.removeEventListener("pointermove", move);
-      if (Math.abs(now.offsetX - begin) <= 3) this.choose(bar ? [bar] : [], null);
+      if (Math.abs(this.at(now) - begin) <= 3) this.choose(bar ? [bar] : [], null);
     };
     this.svg.addEventListener("pointermove", move);
     this.svg.addEventListener("pointerup", stop, { once: true });
