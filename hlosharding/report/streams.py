@@ -22,12 +22,12 @@ _TICKS = 8
 _NEARER = 16
 
 COLOURS = {
-    "products": "hsl(214,65%,52%)",
+    "products": "hsl(214,65%,54%)",
     "other ops": "hsl(196,45%,62%)",
     "loops and calls": "hsl(250,40%,62%)",
     "all-reduce": "hsl(12,78%,56%)",
     "all-gather": "hsl(38,88%,52%)",
-    "reduce-scatter": "hsl(338,62%,56%)",
+    "reduce-scatter": "hsl(338,62%,59%)",
     "all-to-all": "hsl(282,45%,58%)",
     "collective-permute": "hsl(96,42%,44%)",
     "other transfers": "hsl(0,0%,55%)",
