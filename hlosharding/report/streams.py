@@ -159,7 +159,7 @@ def memory_svg(run: Simulation) -> str:
     top, bottom = 14, 14 + _CURVE
     levels = [(_x(moment, run.time_s), nbytes / peak * _CURVE) for moment, nbytes in thin_levels(run.memory, _WIDTH)]
     points = area_points(levels, _LEFT, _LEFT + _WIDTH, bottom)
-    parts = [f'<polygon points="{points}" fill="hsl(214,65%,52%)" fill-opacity="0.45"/>']
+    parts = [f'<polygon points="{points}" fill="{COLOURS["products"]}" fill-opacity="0.45"/>']
     for share in (0.0, 0.5, 1.0):
         y = bottom - share * _CURVE
         parts.append(f'<path d="M{_LEFT} {y:.1f}H{_LEFT + _WIDTH}" stroke="currentColor" stroke-opacity="0.18"/>')

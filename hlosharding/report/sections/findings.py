@@ -65,7 +65,7 @@ def findings_view(
         *_idle(about, dearest),
         *_attention(about),
     ]
-    found = [row for seconds, row in sorted(timed, key=lambda each: -each[0]) if seconds >= _LEAST * whole_s]
+    found = [row for seconds, row in sorted(timed, key=lambda each: -each[0]) if seconds > _LEAST * whole_s]
     rows = [*found, *_replicated(about, copies), *_warnings(about)]
     table = Table(
         title="", key="worst", columns=_FINDINGS, rows=rows, detail="detail", thread="thread", empty="nothing"
@@ -113,11 +113,14 @@ def _collectives(
 
 
 def _conflicts(about: ReportedProgram) -> Iterator[tuple[float, Row]]:
-    """Two annotations that would have one value lie in two ways, with what moves because of that."""
-    pairs: dict[tuple[str, str], list[LostOffer]] = {}
+    """Two annotations that would have one value lie in two ways, with what moves because of that; those of two lines
+    together, however many layers stand there.
+    """
+    pairs: dict[tuple[str, ...], list[LostOffer]] = {}
     for lost in about.conflicts:
         if lost.held_since.is_given and lost.offered_since.is_given:
-            pairs.setdefault((origin(lost.held_since), origin(lost.offered_since)), []).append(lost)
+            ends = lost.held_since, lost.offered_since
+            pairs.setdefault(tuple(sorted(end.location or end.title for end in ends)), []).append(lost)
     found = [(about.moved_between(offers), offers) for offers in pairs.values()]
     for moved, offers in sorted(found, key=lambda each: -sum(one.seconds for one in each[0]))[:_MOST]:
         first = offers[0]

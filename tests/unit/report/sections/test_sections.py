@@ -121,6 +121,25 @@ def test_a_conflict_between_annotations_is_a_finding_with_what_it_moves() -> Non
     assert (row["location"], row["thread"].names, "c0" in row["thread"].related) == ("m.py:3", ("worst-v-y",), True)
 
 
+def test_one_conflict_in_many_layers_is_one_finding() -> None:
+    """x is split by rows, what is added to it by columns, at one line forty times."""
+    body = "".join(
+        f"  y{n} = f32[64,64] negate(x{n}), sharding={{devices=[1,4]<=[4]}}, "
+        f'metadata={{source_file="m.py" source_line=3}}\n'
+        f"  x{n + 1} = f32[64,64] add(x{n}, y{n}), sharding={{devices=[4,1]<=[4]}}, "
+        f'metadata={{source_file="m.py" source_line=4}}\n'
+        for n in range(40)
+    )
+    text = "HloModule m, num_partitions=4\nENTRY e {\n  x0 = f32[64,64] parameter(0), sharding={devices=[4,1]<=[4]}\n"
+    text += f"{body}  ROOT r = f32[64,64] copy(x40)\n}}"
+    one = ReportedProgram(hs.partition(hs.load(text), machine=hs.machines.h100(4)))
+    rows = [row for row in findings_of(one) if row["what"] == "conflict between annotations"]
+    # There and back in each layer: all all-to-alls of the program.
+    moved = [each.seconds for each in one.collectives if each.collective.kind == "all-to-all"]
+    assert len(moved) == 80
+    assert rows[0]["figure"].raw == pytest.approx(sum(moved))
+
+
 def test_a_finding_says_the_remedy_and_what_it_saves() -> None:
     one = ReportedProgram(hs.partition(hs.load(CROSSED), machine=hs.machines.h100(4)))
     [row] = [row for row in findings_of(one, suggest=True) if row["what"] == "collective"]
