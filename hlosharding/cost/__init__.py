@@ -16,7 +16,7 @@ from hlosharding.cost.presets import machine_named, machine_presets, preset_of_k
 from hlosharding.cost.sharing import LinkUse, run_sharing_links
 from hlosharding.cost.simulation import Simulation
 from hlosharding.cost.simulator import Lifetime, lifetimes, simulate, simulate_priced, step_seconds
-from hlosharding.cost.step_breakdown import StepBreakdown
+from hlosharding.cost.step_breakdown import PARTS, StepBreakdown
 from hlosharding.cost.step_figures import StepFigures
 from hlosharding.cost.tasks import NOTHING, Tasks, Times, run_in_order
 from hlosharding.cost.timeline import Event, streams_of
@@ -29,6 +29,7 @@ from hlosharding.cost.work import PART_READERS, OpWork, matrix_sizes, op_work
 __all__ = [
     "LARGEST_FIGURE",
     "NOTHING",
+    "PARTS",
     "PART_READERS",
     "Calibration",
     "Chip",

@@ -9,6 +9,7 @@ from hlosharding.ir.attributes import (
     PaddingDim,
     ScatterDims,
     SliceDim,
+    Stack,
     WindowDim,
     is_at,
 )
@@ -114,6 +115,7 @@ __all__ = [
     "ScatterDims",
     "Shape",
     "SliceDim",
+    "Stack",
     "Trips",
     "WindowDim",
     "add_to_carry",

@@ -57,7 +57,7 @@ def _entries(part: Part) -> Record:
 
 
 def _rows(table: Table) -> list[Record] | Record:
-    for_people = {column.key for column in table.columns if not column.in_record}
+    for_people = {table.thread, *(column.key for column in table.columns if not column.in_record)}
     rows = [{key: _raw(cell) for key, cell in row.items() if key not in for_people} for row in table.rows]
     return {row.pop(table.by): row for row in rows} if table.by else rows
 

@@ -21,6 +21,8 @@ class Kind(Enum):
 
     TEXT = auto()
     PROSE = auto()
+    CODE = auto()
+    """A line to paste."""
     LOCATION = auto()
     SHAPE = auto()
     SHARDING = auto()
@@ -56,7 +58,20 @@ class Shown:
     raw: Any
 
 
-Cell: TypeAlias = "str | float | HloSharding | Shape | Figure | Shown | Mapping[str, Any] | Sequence[Any] | View | None"
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A row's place on a page: `report.html#c12` leads to the row that has the name c12, and rows that have to do with
+    each other lead to each other.
+    """
+
+    names: tuple[str, ...]
+    related: tuple[str, ...] = ()
+    """Names of other rows; of which there are none on the page, these are left out."""
+
+
+Cell: TypeAlias = (
+    "str | float | HloSharding | Shape | Figure | Shown | Thread | Mapping[str, Any] | Sequence[Any] | View | None"
+)
 Row = Mapping[str, Cell]
 
 
@@ -111,6 +126,8 @@ class Table:
     """Where given, a row is a line of this form, `{key}` for each cell, and there is no grid."""
     detail: str = ""
     """Key of a cell that is a View: a page shows it below its row when the row is opened."""
+    thread: str = ""
+    """Key of a cell that is a Thread; no record has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +194,10 @@ class Picture:
 
     svg: str
     text: str = ""
+    title: str = "Picture"
+    """What it shows."""
+    bars: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Of a timeline, which a page draws itself, at any zoom: `streams.timeline_bars`."""
 
 
 @dataclass(frozen=True, slots=True)

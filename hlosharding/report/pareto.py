@@ -5,11 +5,10 @@ Floor: report.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from math import ceil, floor, log10
+from collections.abc import Iterable, Iterator
 
 from hlosharding.report.figures import as_bytes, as_seconds
-from hlosharding.report.svg import label, svg_image
+from hlosharding.report.svg import LogScale, label, svg_image
 from hlosharding.search import PricedPlan, SearchResult, pareto
 
 _LEFT, _TOP, _WIDTH, _HEIGHT, _BOTTOM = 90, 40, 640, 400, 60  # pixels: room around the plot, and the plot
@@ -31,8 +30,8 @@ def pareto_svg(result: SearchResult) -> str:
     table = [priced for priced in result.table if priced.time_s > 0 and priced.peak_memory_bytes > 0]
     if not table:
         return svg_image(_LEFT + _WIDTH, _TOP, [label(4, 16, "no plan could be priced")])
-    across = _LogScale([priced.peak_memory_bytes for priced in table], _LEFT, _LEFT + _WIDTH)
-    up = _LogScale([priced.time_s / priced.batch_size for priced in table], _TOP + _HEIGHT, _TOP)
+    across = LogScale([priced.peak_memory_bytes for priced in table], _LEFT, _LEFT + _WIDTH)
+    up = LogScale([priced.time_s / priced.batch_size for priced in table], _TOP + _HEIGHT, _TOP)
     best = pareto(table)
     parts = [label(4, 16, f"plans for {result.machine.name}: time of an example against memory of a device")]
     parts += [_line_down(across.at(size), as_bytes(size)) for size in across.ticks]
@@ -52,8 +51,8 @@ def pareto_text(result: SearchResult) -> str:
     table = [priced for priced in result.table if priced.time_s > 0 and priced.peak_memory_bytes > 0]
     if len(table) < _FEWEST:
         return ""
-    across = _LogScale([priced.peak_memory_bytes for priced in table], 0, _COLUMNS - 1)
-    up = _LogScale([priced.time_s / priced.batch_size for priced in table], _LINES - 1, 0)
+    across = LogScale([priced.peak_memory_bytes for priced in table], 0, _COLUMNS - 1)
+    up = LogScale([priced.time_s / priced.batch_size for priced in table], _LINES - 1, 0)
     grid = [[" "] * _COLUMNS for _ in range(_LINES)]
     best = pareto(table)
     for priced in sorted(table, key=lambda each: each in best):
@@ -71,36 +70,18 @@ def pareto_text(result: SearchResult) -> str:
 _FEWEST, _LINES, _COLUMNS = 3, 10, 60
 
 
-class _LogScale:
-    """A logarithmic one, from pixel to pixel."""
-
-    def __init__(self, values: Sequence[float], start: float, end: float) -> None:
-        self.low, self.high = log10(min(values)) - 0.05, log10(max(values)) + 0.05
-        self.start, self.end = start, end
-
-    def at(self, value: float) -> float:
-        return self.start + (log10(value) - self.low) / (self.high - self.low) * (self.end - self.start)
-
-    @property
-    def ticks(self) -> list[float]:
-        """1, 2 and 5 of each power of ten between."""
-        powers = range(floor(self.low), ceil(self.high) + 1)
-        every = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
-        return [value for value in every if self.low <= log10(value) <= self.high]
-
-
-def _place(priced: PricedPlan, across: _LogScale, up: _LogScale) -> tuple[float, float]:
+def _place(priced: PricedPlan, across: LogScale, up: LogScale) -> tuple[float, float]:
     return across.at(priced.peak_memory_bytes), up.at(priced.time_s / priced.batch_size)
 
 
-def _point(priced: PricedPlan, across: _LogScale, up: _LogScale, *, is_best: bool) -> str:
+def _point(priced: PricedPlan, across: LogScale, up: LogScale, *, is_best: bool) -> str:
     x, y = _place(priced, across, up)
     colour = "hsl(210,60%,50%)" if priced.fits else "hsl(0,70%,50%)"
     said = f"{priced.plan}: {as_seconds(priced.time_s)}, {as_bytes(priced.peak_memory_bytes)}"
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{5 if is_best else 3}" fill="{colour}"><title>{said}</title></circle>'
 
 
-def _names(best: Iterable[PricedPlan], across: _LogScale, up: _LogScale) -> Iterator[str]:
+def _names(best: Iterable[PricedPlan], across: LogScale, up: LogScale) -> Iterator[str]:
     """Of those that do not stand where another name stands already."""
     taken: list[tuple[float, float]] = []
     for priced in best:

@@ -13,7 +13,7 @@ from typing import Any
 from hlosharding.ir import Shape
 from hlosharding.printable import printable
 from hlosharding.report.figures import as_bytes, as_count, as_large, as_seconds
-from hlosharding.report.model import Cell, Column, Facts, Figure, Kind, Row, Shown, Table
+from hlosharding.report.model import Cell, Column, Facts, Figure, Kind, Row, Shown, Table, Thread
 from hlosharding.sharding import HloSharding, spell_short
 
 _LEAVES_SHOWN = 4
@@ -76,7 +76,13 @@ def _joined(table: Table) -> list[Row]:
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in table.rows:
         groups.setdefault(tuple(cell_text(row[c.key], c.kind, table.mesh) for c in same), []).append(row)
-    return [{**rows[0], **_added(table, rows)} for rows in groups.values()]
+    return [{**rows[0], **_added(table, rows), table.thread: _joined_thread(table, rows)} for rows in groups.values()]
+
+
+def _joined_thread(table: Table, rows: Sequence[Row]) -> Thread:
+    """Whoever looks for one of the rows finds the one that they share."""
+    threads = [cell for row in rows if isinstance(cell := row.get(table.thread), Thread)]
+    return Thread(tuple(name for one in threads for name in one.names), threads[0].related if threads else ())
 
 
 def summed_row(table: Table, name: str, rows: Sequence[Row]) -> Row:

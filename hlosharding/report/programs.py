@@ -183,7 +183,7 @@ def simulation_view(simulation: Simulation, *, most: int = 10) -> View:
     title = f"Critical path: {len(path)} longest of {len(simulation.critical_path)} steps"
     timeline = Table(title="Timeline", key="timeline", columns=columns, rows=every, is_shown=False)
     longest = Table(title=title, columns=columns, rows=[_event_row(e) for e in sorted(path, key=lambda e: e.start)])
-    drawn = Picture(simulation_svg(simulation), printable(simulation.headline))
+    drawn = Picture(simulation_svg(simulation), printable(simulation.headline), "One step on a device")
     return View((facts, timeline, drawn, Text(simulation.figures), longest), schema="hlosharding.simulation/1")
 
 

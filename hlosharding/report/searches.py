@@ -51,7 +51,7 @@ def search_view(result: SearchResult, *, most: int = 10, what_if: Sequence[WhatI
     changes = _what_if([*of_memory(result.table, result.machine), *what_if])
     present = [_present(result.present)] if result.present is not None else []
     said = Text("\n".join(filter(None, (result.notes, _counted(result)))))
-    drawn = Picture(pareto_svg(result), pareto_text(result))
+    drawn = Picture(pareto_svg(result), pareto_text(result), "Plans: time against memory")
     parts = Facts(facts), Text(result.headline), _runners_up(result), changes, *present, said, plans, drawn, refused
     return View(parts, schema="hlosharding.search/2")
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from hlosharding.ir import Module
 from hlosharding.propagation import Propagation
-from hlosharding.report.model import Column, Drawing, Facts, Kind, Row, Table, Text, View
+from hlosharding.report.model import Column, Drawing, Facts, Kind, Row, Table, Text, Thread, View
+from hlosharding.report.places import value_place
 from hlosharding.sharding import HloSharding, spell
 
 _INDEX = re.compile(r"\[\d+\]")
@@ -71,10 +72,20 @@ def parameters_view(propagated: Propagation, mesh: Any = None) -> View:
     for parameter in propagated.module.entry.parameters:
         sharding = propagated.module.sharding(parameter)
         path = shared_path(parameter.path, (str(parameter.shape), spell(sharding, mesh)), known)
-        rows.append({"parameter": path, "shape": parameter.shape, "sharding": sharding, "times": 1})
+        rows.append(
+            {
+                "parameter": path,
+                "shape": parameter.shape,
+                "sharding": sharding,
+                "times": 1,
+                "thread": Thread((value_place(parameter.name),)),
+            }
+        )
     columns = (Column(key="parameter", heading="parameter"), _SHAPE, _FOUND, _TIMES)
     title = "Parameters, with their layers and moments"
-    return View((Table(title=title, key="parameters", columns=columns, rows=rows, mesh=mesh, joins=True),))
+    return View(
+        (Table(title=title, key="parameters", columns=columns, rows=rows, mesh=mesh, joins=True, thread="thread"),)
+    )
 
 
 def shared_path(path: str, rest: _RestOfRow, known: dict[tuple[str, _RestOfRow], str]) -> str:

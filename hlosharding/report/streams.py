@@ -6,25 +6,28 @@ Floor: report.  However many ops: what is narrower than a pixel is drawn togethe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
+from typing import Any
 
 from hlosharding.cost import Event, Simulation, streams_of
 from hlosharding.ir import CONTROL_FLOW, PRODUCTS, collective_kind
 from hlosharding.printable import printable
 from hlosharding.report.figures import as_bytes, as_seconds
+from hlosharding.report.places import spelled
 from hlosharding.report.svg import label, svg_image
 
 _LEFT, _WIDTH, _LANE, _GAP, _CURVE = 118, 842, 34, 10, 150  # pixels
 _TICKS = 8
+_NEARER = 16
 
 COLOURS = {
-    "products": "hsl(214,65%,52%)",
+    "products": "hsl(214,65%,54%)",
     "other ops": "hsl(196,45%,62%)",
     "loops and calls": "hsl(250,40%,62%)",
     "all-reduce": "hsl(12,78%,56%)",
     "all-gather": "hsl(38,88%,52%)",
-    "reduce-scatter": "hsl(338,62%,56%)",
+    "reduce-scatter": "hsl(338,62%,59%)",
     "all-to-all": "hsl(282,45%,58%)",
     "collective-permute": "hsl(96,42%,44%)",
     "other transfers": "hsl(0,0%,55%)",
@@ -76,11 +79,11 @@ def _x(moment: float, whole: float) -> float:
     return _LEFT + (moment / whole * _WIDTH if whole else 0.0)
 
 
-def _together(run: Simulation, events: Sequence[Event]) -> Iterator[list[Event]]:
-    """Each event, or neighbours that are narrower than a pixel together."""
+def _together(run: Simulation, events: Sequence[Event], narrow: float = 1.0) -> Iterator[list[Event]]:
+    """Each event, or neighbours that are narrower than so many pixels together."""
     group: list[Event] = []
     for event in events:
-        is_near = bool(group) and _x(event.end, run.time_s) - _x(group[0].start, run.time_s) < 1
+        is_near = bool(group) and _x(event.end, run.time_s) - _x(group[0].start, run.time_s) < narrow
         if group and not is_near:
             yield group
             group = []
@@ -119,13 +122,44 @@ def _ticks(whole: float) -> list[float]:
     return [round(number * step, 15) for number in range(int(whole / step + 1e-9) + 1)]
 
 
+def timeline_bars(run: Simulation, numbers: Mapping[str, int]) -> dict[str, Any]:
+    """The same as data, `_NEARER` times as fine: of each bar its stream, kind, start and length in seconds, its op's
+    name or its collectives' numbers, its source line, and how many ops are drawn together.
+
+    `numbers`: of the collectives, by name.
+    """
+    streams, kinds, lines = streams_of(run.timeline), list(COLOURS), dict[str, int]()
+    bars: list[list[Any]] = []
+    for lane, stream in enumerate(streams):
+        for some in _together(run, [event for event in run.timeline if event.stream == stream], 1 / _NEARER):
+            main = max(some, key=lambda event: event.seconds)
+            found = [numbers[op.name] for op in main.instructions if op.name in numbers]
+            line = lines.setdefault(spelled(main.instruction.location), len(lines))
+            bar = [lane, kinds.index(_kind(main)), _rounded(some[0].start), _rounded(some[-1].end - some[0].start)]
+            bars.append([*bar, found or spelled(main.instruction.name), line, *([len(some)] if len(some) > 1 else [])])
+    used = sorted({bar[1] for bar in bars})
+    for bar in bars:
+        bar[1] = used.index(bar[1])
+    return {
+        "end": run.time_s,
+        "streams": streams,
+        "kinds": [[kinds[kind], COLOURS[kinds[kind]]] for kind in used],
+        "lines": list(lines),
+        "bars": bars,
+    }
+
+
+def _rounded(seconds: float) -> float:
+    return float(f"{seconds:.6g}")
+
+
 def memory_svg(run: Simulation) -> str:
     """Bytes on a device over time, as an area."""
     peak = max((nbytes for _, nbytes in run.memory), default=0) or 1
     top, bottom = 14, 14 + _CURVE
     levels = [(_x(moment, run.time_s), nbytes / peak * _CURVE) for moment, nbytes in thin_levels(run.memory, _WIDTH)]
     points = area_points(levels, _LEFT, _LEFT + _WIDTH, bottom)
-    parts = [f'<polygon points="{points}" fill="hsl(214,65%,52%)" fill-opacity="0.45"/>']
+    parts = [f'<polygon points="{points}" fill="{COLOURS["products"]}" fill-opacity="0.45"/>']
     for share in (0.0, 0.5, 1.0):
         y = bottom - share * _CURVE
         parts.append(f'<path d="M{_LEFT} {y:.1f}H{_LEFT + _WIDTH}" stroke="currentColor" stroke-opacity="0.18"/>')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,24 @@ import pytest
 
 import hlosharding as hs
 from hlosharding.report import Column, Kind, Table, Text, Tree, View
-from hlosharding.report.model import Within
+from hlosharding.report.model import Picture, Thread, Within
 from hlosharding.report.page import render_page
+from hlosharding.report.places import spelled, value_place
 from tests.support.hostile_text import HOSTILE
 
-SECTIONS = ["Summary", "Timeline", "Collectives", "Program", "Source files", "Replicated values", "Memory", "Shardings"]
+SECTIONS = [
+    "Worst findings",
+    "Summary",
+    "Timeline",
+    "Collectives",
+    "Program",
+    "Functions",
+    "Roofline",
+    "Source files",
+    "Replicated values",
+    "Memory",
+    "Shardings",
+]
 
 
 @pytest.fixture
@@ -114,6 +128,60 @@ def test_blocks_of_the_program_open_to_their_ops(shown: Any) -> None:
     assert "%h0" in shown.find_element("css selector", "#program tr.below").text
 
 
+def target(browser: Any) -> str:
+    """What the row says to which one was led: it has the focus, a moment after the address changed."""
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    focused = "return document.activeElement.matches('tr.target') && document.activeElement.innerText"
+    return WebDriverWait(browser, 10).until(lambda browser: browser.execute_script(focused))
+
+
+def test_a_link_to_a_row_lasts(browser: Any, page: Path, program: hs.Partitioned) -> None:
+    last = len(program.collectives) - 1  # on a later page of the table
+    browser.get(f"{page.as_uri()}#c{last}")
+    assert f"#{last}" in target(browser).split()
+    browser.get(f"{page.as_uri()}#v-x7")  # inside a block that is closed
+    assert "%x7" in target(browser)
+    browser.get(f"{page.as_uri()}#nothing")
+    assert not browser.get_log("browser")
+
+
+def test_from_a_finding_to_its_row_its_op_and_the_picture(shown: Any) -> None:
+    css(shown, "#findings button[aria-label='more of collective']")[0].click()
+    told = shown.find_element("css selector", "#findings tr.below")
+    assert "needed by %" in told.text
+    told.find_element("partial link text", "collective #").click()
+    assert "all-reduce" in target(shown)
+    below = shown.find_element("css selector", "#collectives tr.below")
+    below.find_element("partial link text", "op x").click()
+    assert "%x" in target(shown)
+    below = shown.find_element("css selector", "#program tr.below tr.below")
+    assert "finding" not in below.text
+    below.find_element("link text", "in the picture").click()
+    [drawn] = css(shown, "g.target")
+    assert "dot" in drawn.text
+    drawn.click()
+    assert "%x" in target(shown)
+
+
+def test_the_whole_page_is_searched(shown: Any) -> None:
+    field = shown.find_element("css selector", "#search input")
+    field.send_keys("%x7")
+    first = css(shown, "#found a")[0]
+    assert "%x7" in first.text
+    field.send_keys("\ue015")  # down
+    assert shown.switch_to.active_element == first
+    first.send_keys("\ue013")  # and up
+    assert shown.switch_to.active_element == field
+    field.send_keys("\ue007")
+    assert "%x7" in target(shown)
+    assert not shown.find_element("id", "found").is_displayed()
+    field.send_keys(" no such thing")
+    assert shown.find_element("id", "found").text == "nothing has that"
+    field.send_keys("\ue00c")
+    assert not shown.find_element("id", "found").is_displayed()
+
+
 @pytest.mark.parametrize("key", ["\ue007", " "])
 def test_the_keyboard_does_what_the_mouse_does(shown: Any, key: str) -> None:
     css(shown, "#collectives .opener button")[0].send_keys(key)
@@ -155,16 +223,117 @@ HOSTILE_TAGS = "</script><script>document.title='taken'</script><img src=x onerr
 @pytest.mark.parametrize("text", [HOSTILE_TAGS, *HOSTILE])
 def test_strange_names_are_text(browser: Any, tmp_path: Path, text: str) -> None:
     below = View((Tree(f"{text}\n  {text}"),))
-    rows = [{"name": f"{text}{n}", "below": below} for n in range(20)]
-    column_ = Column(key="name", heading=text, kind=Kind.TEXT)
-    parts = (Text(text), Table(title=text, columns=(column_,), rows=rows, detail="below"))
+    rows = [
+        {
+            "name": f"{text}{n}",
+            "below": below,
+            "thread": Thread((value_place(f"{text}{n}"),), (value_place(f"{text}0"),)),
+        }
+        for n in range(20)
+    ]
+    column_ = Column(key="name", heading=text, kind=Kind.CODE)
+    bars = {
+        "end": 1.0,
+        "streams": [text],
+        "kinds": [[text, "red"]],
+        "lines": [text],
+        "bars": [[0, 0, 0, 1, spelled(f"{text}0"), 0]],
+    }
+    drawing = f'<svg><g id="p-1" data-place="{escape(value_place(f"{text}0"))}"><text>t</text></g></svg>'
+    picture = Picture(drawing, title=text, bars=bars)
+    parts = (Text(text), Table(title=text, columns=(column_,), rows=rows, detail="below", thread="thread"), picture)
     page = tmp_path / "strange.html"
     page.write_text(render_page(View((Within("section", View(parts), title=text, note=text),)), title="mine"), "utf-8")
     browser.get_log("browser")
     browser.get(page.as_uri())
-    css(browser, ".opener button")[0].click()
+    for opener in css(browser, ".opener button")[:2]:
+        opener.click()
+    browser.find_element("css selector", ".timeline").send_keys("\ue014")
+    browser.find_element("css selector", "#search input").send_keys(text.split()[0])
+    assert css(browser, ".thread a")
+    assert css(browser, ".told a")
     assert browser.title == "mine"
     assert browser.get_log("browser") == []
     assert len(css(browser, "script")) == 2
     assert not css(browser, "img")
     assert "49" not in browser.find_element("tag name", "main").text.replace("{{7*7}}", "")
+
+
+def drawn_bars(browser: Any) -> list[float]:
+    """Widths of the timeline's bars, in pixels."""
+    script = "return [...document.querySelectorAll('.timeline rect[data-bar]')].map((bar) => bar.width.baseVal.value)"
+    return browser.execute_script(script)
+
+
+def told(browser: Any) -> str:
+    return browser.find_element("css selector", ".told").text
+
+
+def drag(browser: Any, begin: float, end: float) -> None:
+    """Across the timeline, from one share of its width to another."""
+    from selenium.webdriver import ActionChains
+
+    timeline = browser.find_element("css selector", ".timeline")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", timeline)
+    wide = timeline.rect["width"]
+    actions = (
+        ActionChains(browser).move_to_element_with_offset(timeline, int((begin - 0.5) * wide), 20).click_and_hold()
+    )
+    actions.move_by_offset(int((end - begin) * wide), 0).release().perform()
+
+
+def test_the_timeline_zooms_and_moves(shown: Any) -> None:
+    timeline, before = shown.find_element("css selector", ".timeline"), drawn_bars(shown)
+    timeline.send_keys("www")
+    assert max(drawn_bars(shown)) > 2 * max(before)
+    closer = drawn_bars(shown)
+    timeline.send_keys("d")
+    assert drawn_bars(shown) != closer
+    timeline.send_keys("sssss")
+    assert drawn_bars(shown) == before
+    shown.find_element("css selector", "button[aria-label='zoom in']").click()
+    assert drawn_bars(shown) != before
+    timeline.send_keys("0")
+    assert drawn_bars(shown) == before
+
+
+def test_dragging_selects_and_says_the_sum(shown: Any, program: hs.Partitioned) -> None:
+    drag(shown, 0.02, 0.99)  # begins left of the first bar: all there is
+    run = hs.simulate(program, program.machine)
+    sums = [event.seconds for event in run.timeline if event.instruction.opcode == "all-reduce"]
+    assert f"all-reduce {sum(sums) * 1e6:.3g} us ({len(sums)})" in told(shown)
+    assert css(shown, ".timeline .area")
+    shown.find_element("css selector", ".timeline").send_keys("\ue00c")
+    assert told(shown) == ""
+    assert not css(shown, ".timeline .area")
+
+
+def test_the_arrows_go_from_bar_to_bar_and_a_bar_leads_to_its_rows(shown: Any) -> None:
+    timeline = shown.find_element("css selector", ".timeline")
+    timeline.send_keys("\ue014")
+    first = told(shown)
+    assert "takes" in first
+    timeline.send_keys("\ue014")
+    assert told(shown) not in ("", first)
+    timeline.send_keys("\ue015")  # down, to the communication of that time
+    shown.find_element("css selector", ".told").find_element("partial link text", "#").click()
+    assert "all-reduce" in target(shown)
+
+
+def test_a_row_leads_to_its_bars(shown: Any) -> None:
+    shown.find_element("css selector", "#collectives .opener button").click()
+    shown.find_element("css selector", "#collectives tr.below").find_element("link text", "in the timeline").click()
+    assert "all-reduce" in told(shown)
+    assert css(shown, ".timeline .chosen")
+
+
+def test_a_line_to_paste_is_copied_or_selected(browser: Any, tmp_path: Path) -> None:
+    rows = ({"line": "annotate %w={replicated}"},)
+    table = Table(title="", columns=(Column(key="line", heading="line", kind=Kind.CODE),), rows=rows)
+    page = tmp_path / "code.html"
+    page.write_text(render_page(View((Within("one", View((table,)), title="One"),)), title="mine"), "utf-8")
+    browser.get(page.as_uri())
+    browser.find_element("css selector", "button[aria-label='copy annotate %w={replicated}']").click()
+    said = browser.find_element("id", "said").get_attribute("textContent")
+    assert said in ("copied", "selected")
+    assert said == "copied" or browser.execute_script("return String(getSelection())") == "annotate %w={replicated}"

@@ -6,7 +6,7 @@ tags as in the data that the script reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -22,11 +22,14 @@ from hlosharding.report.icons import SIZE
 from hlosharding.report.model import Drawing, Facts, Lines, Part, Picture, Table, Text, Tree, View, Within
 from hlosharding.report.page.tables import LARGEST_DRAWING, Data, Icons, TableWriter
 from hlosharding.report.plain import cell_text
+from hlosharding.report.svg import titled
 
 LARGEST_PAGE = 5_000_000
 """Characters."""
 _ROWS = ((2000, 400), (500, 100), (100, 30), (25, 8))
 """Rows of a table, and of one below a row: the first that make a page small enough."""
+_SCRIPTS = tuple(f"script/{name}.js" for name in ("elements", "places", "tables", "timeline", "search", "page"))
+"""One after the other they are the script: each uses what those before it say."""
 _FIRST_ROWS = 15
 """Of a table, that stand on the page before its script runs."""
 
@@ -39,7 +42,8 @@ def render_page(view: View, *, title: str) -> str:
     (True, False)
     """
     for most, most_below in _ROWS:
-        page = _PageRenderer(TableWriter(Icons(), most, most_below)).render(view, title)
+        has_bars = most > _ROWS[-1][0]
+        page = _PageRenderer(TableWriter(Icons(), most, most_below), has_bars=has_bars).render(view, title)
         if len(page) <= LARGEST_PAGE:
             return page
     raise HloShardingError(f"the page would have over {LARGEST_PAGE:,} characters", remedy="take --emit json")
@@ -48,7 +52,10 @@ def render_page(view: View, *, title: str) -> str:
 @dataclass(slots=True)
 class _PageRenderer:
     writer: TableWriter
+    has_bars: bool
+    """Is there room for a timeline that is drawn anew at each zoom?"""
     tables: list[Data] = field(default_factory=list[Data])
+    timeline: Mapping[str, Any] | None = None
 
     def render(self, view: View, title: str) -> str:
         sections = [self._section(part) for part in view.parts if isinstance(part, Within) and part.title]
@@ -57,11 +64,11 @@ class _PageRenderer:
             title=printable(title),
             lead=list(self._parts(lead)),
             sections=sections,
-            data={"tables": self.tables, "first_rows": _FIRST_ROWS},
+            data={"tables": self.tables, "first_rows": _FIRST_ROWS, "timeline": self.timeline},
             icons=[Markup(drawn) for drawn in self.writer.icons.drawn],
             icon_size=SIZE,
             style=Markup(_resource("page.css")),
-            script=Markup(_resource("page.js")),
+            script=Markup("\n".join(map(_resource, _SCRIPTS))),
         )
 
     def _section(self, part: Within) -> dict[str, Any]:
@@ -91,9 +98,20 @@ class _PageRenderer:
             case Tree():
                 yield {"kind": "tree", "text": printable_lines(part.text)}
             case Picture():
-                yield {"kind": "picture", "svg": Markup(part.svg)}
+                bars = part.bars if self.has_bars else {}
+                self.timeline = bars or self.timeline
+                yield {
+                    "kind": "picture",
+                    "svg": Markup(titled(part.svg, part.title)),
+                    "title": part.title,
+                    "is_timeline": bool(bars),
+                }
             case Drawing() if part.sharding.num_tiles <= LARGEST_DRAWING:
-                yield {"kind": "picture", "svg": Markup(draw_svg(part.sharding, part.dims))}
+                yield {
+                    "kind": "picture",
+                    "svg": Markup(draw_svg(part.sharding, part.dims)),
+                    "title": printable(part.title) or "Pieces, by the devices that hold them",
+                }
             case Within() if part.is_shown:
                 yield from self._parts(part.view)
             case _:

@@ -11,7 +11,20 @@ from typing import Any
 from hlosharding.printable import printable, printable_lines
 from hlosharding.report.drawing import draw
 from hlosharding.report.icons import sharding_icon
-from hlosharding.report.model import Cell, Column, Drawing, Figure, Lines, Shown, Table, Text, Tree, View, Within
+from hlosharding.report.model import (
+    Cell,
+    Column,
+    Drawing,
+    Figure,
+    Lines,
+    Shown,
+    Table,
+    Text,
+    Thread,
+    Tree,
+    View,
+    Within,
+)
 from hlosharding.report.plain import cell_text, joined_rows, summed_row
 from hlosharding.sharding import HloSharding
 
@@ -62,6 +75,8 @@ class TableWriter:
             data["total"] = [self._cell(sums.get(c.key, ""), c, table.mesh) for c in table.columns]
         if len(rows) > most:
             data["left_out"] = len(rows) - most
+        if table.thread:
+            data["threads"] = [self._thread(row.get(table.thread)) for row in rows[:most]]
         if table.detail and not is_below:
             data["below"] = [self._below(row.get(table.detail)) for row in rows[:most]]
         return data
@@ -76,6 +91,12 @@ class TableWriter:
             value = cell.value if isinstance(cell, Figure) else cell.raw if isinstance(cell, Shown) else cell
             return [text, value] if isinstance(value, int | float) else text
         return text
+
+    def _thread(self, cell: Cell) -> Any:
+        """Two lists of names: the row's own, and those of other rows."""
+        if not isinstance(cell, Thread) or not cell.names:
+            return None
+        return [cell.names[: self.most], cell.related[: self.most]]
 
     def _below(self, view: Cell) -> list[Data]:
         if not isinstance(view, View):

@@ -6,12 +6,14 @@ Floor: report.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from hlosharding.compiler import CollectiveExplanation
 from hlosharding.report.collectives import participants
 from hlosharding.report.explanations import collective_explanations_view
-from hlosharding.report.model import Column, Figure, Kind, Row, Shown, Table, View
+from hlosharding.report.model import Column, Figure, Kind, Row, Shown, Table, Thread, View
+from hlosharding.report.places import collective_place, line_place, remedy_place, value_place
 from hlosharding.report.sections.reported import Numbered, ReportedProgram
 
 _INSTRUCTION = re.compile(r" for %\S+ \((\S+)\)$")
@@ -61,6 +63,11 @@ class Alike:
         return all(one.collective.is_exact for one in self.members)
 
     @property
+    def cause(self) -> str:
+        """Without the name of the op, which would keep equal layers apart."""
+        return _why(self.first.collective.cause)
+
+    @property
     def numbers_text(self) -> str:
         """#3, or "#3 +7" for it and seven more."""
         more = len(self.members) - 1
@@ -77,37 +84,44 @@ def rank_collectives(about: ReportedProgram) -> list[Alike]:
     return sorted((Alike(tuple(members)) for members in groups.values()), key=lambda group: -group.seconds)
 
 
-def ranked_collectives_view(about: ReportedProgram, groups: Sequence[Alike]) -> View:
+def explain_dearest(about: ReportedProgram, groups: Sequence[Alike]) -> dict[int, CollectiveExplanation]:
+    """Why the first of each group is there, of the dearest groups, by its number."""
+    numbers = [group.first.number for group in groups[:_EXPLAINED]]
+    if not about.is_explained or not numbers:
+        return {}
+    priced = len(about.whole.instructions) <= _MOST_INSTRUCTIONS
+    return {one.number: one for one in about.partitioned.explain_collectives(*numbers, priced=priced)}
+
+
+def ranked_collectives_view(
+    about: ReportedProgram, groups: Sequence[Alike], told: Mapping[int, CollectiveExplanation]
+) -> View:
     """The table of such collectives; a row opens to the op that needed the collective, the causes of both sides, and
-    what would remove it.
+    what would remove it (`told`, by `explain_dearest`).
 
     >>> import hlosharding as hs
     >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"
     >>> about = ReportedProgram(hs.partition(hs.load(text)))
-    >>> ranked_collectives_view(about, rank_collectives(about)).parts[0].empty
+    >>> ranked_collectives_view(about, rank_collectives(about), {}).parts[0].empty
     'there are none'
     """
     whole_s = sum(one.seconds for one in about.collectives)
-    details = _details(about, [group.first.number for group in groups[:_EXPLAINED]])
+    details = {number: collective_explanations_view([one]) for number, one in told.items()}
     table = Table(
         title="",
         key="collectives",
         columns=_COLUMNS,
-        rows=[{**_row(group, whole_s), "detail": details.get(group.first.number)} for group in groups],
+        rows=[
+            {**_row(group, whole_s), "detail": details.get(group.first.number), "thread": _thread(about, group)}
+            for group in groups
+        ],
         mesh=about.mesh,
         total="all",
         empty="there are none",
         detail="detail",
+        thread="thread",
     )
     return View((table,))
-
-
-def _details(about: ReportedProgram, numbers: Sequence[int]) -> dict[int, View]:
-    if not about.is_explained or not numbers:
-        return {}
-    priced = len(about.whole.instructions) <= _MOST_INSTRUCTIONS
-    told = about.partitioned.explain_collectives(*numbers, priced=priced)
-    return {one.number: collective_explanations_view([one]) for one in told}
 
 
 def _row(group: Alike, whole_s: float) -> Row:
@@ -122,8 +136,18 @@ def _row(group: Alike, whole_s: float) -> Row:
         "time_s": Figure(group.seconds, is_exact=group.is_exact),
         "share": group.seconds / whole_s if whole_s else 0.0,
         "location": one.location,
-        "cause": _why(one.cause),
+        "cause": group.cause,
     }
+
+
+def _thread(about: ReportedProgram, group: Alike) -> Thread:
+    """With the ops that needed them, and the loops in which these are."""
+    names = dict.fromkeys(one.collective.needed_by for one in group.members)
+    found = [op for name in names if (op := about.whole.find(name)) is not None]
+    ops = dict.fromkeys(value_place(each.name) for op in found for each in (op, *about.loops_of(op)))
+    numbers = [one.number for one in group.members]
+    places = line_place(group.first.collective.location), remedy_place(numbers[0])
+    return Thread(tuple(map(collective_place, numbers)), (*ops, *places))
 
 
 def _why(cause: str) -> str:

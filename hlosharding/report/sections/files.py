@@ -9,7 +9,8 @@ from collections import defaultdict
 
 from hlosharding.cost import Subtotal
 from hlosharding.ir import Instruction
-from hlosharding.report.model import Column, Figure, Kind, Row, Shown, Table, View
+from hlosharding.report.model import Column, Figure, Kind, Row, Shown, Table, Thread, View
+from hlosharding.report.places import line_place
 from hlosharding.report.sections.reported import ReportedProgram, add_subtotals
 
 _FIGURES = (
@@ -57,7 +58,7 @@ def _lines_table(
     about: ReportedProgram, lines: dict[str, Subtotal], largest: dict[str, Instruction], whole_s: float
 ) -> Table:
     rows = [_line_row(about, line, part, largest.get(line), whole_s) for line, part in lines.items()]
-    return Table(title="", key="lines", columns=_LINES, rows=rows, mesh=about.mesh)
+    return Table(title="", key="lines", columns=_LINES, rows=rows, mesh=about.mesh, thread="thread")
 
 
 def _line_row(about: ReportedProgram, line: str, part: Subtotal, value: Instruction | None, whole_s: float) -> Row:
@@ -66,6 +67,7 @@ def _line_row(about: ReportedProgram, line: str, part: Subtotal, value: Instruct
         **_figures(part, whole_s),
         "shape": value.shape if value is not None else "",
         "sharding": about.sharding(value) if value is not None else "",
+        "thread": Thread((line_place(line),)) if line else None,
     }
 
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlosharding.ir import CONTROL_FLOW, PRODUCTS, Computation, Instruction, trip_count
-from hlosharding.report.model import Cell, Column, Figure, Kind, Row, Shown, Table, View
+from hlosharding.report.model import Cell, Column, Figure, Kind, Row, Shown, Table, Thread, View
+from hlosharding.report.places import line_place, value_place
 from hlosharding.report.sections.layers import Block, blocks_of
 from hlosharding.report.sections.reported import ReportedProgram
 
@@ -134,12 +135,15 @@ def _ops_table(about: ReportedProgram, block: Block) -> Table:
         title=f"{len(block.ops)} ops{', the first time' if block.times > 1 else ''}{rest}",
         key="ops",
         columns=_OPS,
-        rows=[_op_row(about, op) for op in ops],
+        rows=[_op_row(about, op, block.members[place :: len(block.ops)]) for place, op in enumerate(ops)],
         mesh=about.mesh,
+        thread="thread",
     )
 
 
-def _op_row(about: ReportedProgram, op: Instruction) -> Row:
+def _op_row(about: ReportedProgram, op: Instruction, alike: Sequence[Instruction]) -> Row:
+    """`alike`: it, and its like in the other layers."""
+    loops = (value_place(loop.name) for loop in about.loops_of(op))
     return {
         "value": Shown(f"%{op.name}", op.name),
         "opcode": op.opcode,
@@ -148,6 +152,7 @@ def _op_row(about: ReportedProgram, op: Instruction) -> Row:
         "collectives": _moves(about, op),
         "time_s": about.figures[op].time_s if op in about.figures else 0.0,
         "location": op.location,
+        "thread": Thread(tuple(value_place(each.name) for each in alike), (line_place(op.location), *loops)),
     }
 
 

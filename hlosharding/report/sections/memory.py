@@ -6,9 +6,9 @@ Floor: report.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from hlosharding.cost import Lifetime, Simulation, lifetimes
-from hlosharding.ir import Module
+from hlosharding.cost import Lifetime, lifetimes
 from hlosharding.report.figures import as_bytes, as_count, as_seconds
 from hlosharding.report.model import Column, Kind, Picture, Row, Shown, Table, View
 from hlosharding.report.sections.reported import ReportedProgram
@@ -30,23 +30,30 @@ _ALIVE = (
 
 def memory_view(about: ReportedProgram) -> View:
     """What a device holds over time, and what it holds when it holds most."""
-    run, module = about.simulation, about.partitioned.module
+    run = about.simulation
     levels = " ".join(f"{as_seconds(moment)} {as_bytes(nbytes)}" for moment, nbytes in thin_levels(run.memory, 12))
+    picture = Picture(memory_svg(run), f"over time: {levels}", "Bytes on a device over time")
+    return View((picture, _alive_table(*alive_at_worst(about))))
+
+
+def alive_at_worst(about: ReportedProgram) -> tuple[tuple[float, int], list[Lifetime]]:
+    """When a device holds most, how many bytes, and in which values."""
+    run, module = about.simulation, about.partitioned.module
     worst = max(run.memory, key=lambda level: level[1], default=(0.0, 0))
-    picture = Picture(memory_svg(run), f"over time: {levels}")
-    return View((picture, _alive_table(module, run, worst)))
-
-
-def _alive_table(module: Module, run: Simulation, worst: tuple[float, int]) -> Table:
-    moment, nbytes = worst
+    moment, _ = worst
     made = [life for life in lifetimes(module, run.timeline) if life.start <= moment < life.end and life.nbytes]
     given = [Lifetime(p, p.shape.byte_size, 0.0, run.time_s) for p in module.entry.parameters]
-    held = f"{as_bytes(nbytes)} in {as_count(len(made) + len(given))} values"
+    return worst, [*made, *given]
+
+
+def _alive_table(worst: tuple[float, int], alive: Sequence[Lifetime]) -> Table:
+    moment, nbytes = worst
+    held = f"{as_bytes(nbytes)} in {as_count(len(alive))} values"
     return Table(
         title=f"After {as_seconds(moment)} a device holds most: {held}",
         key="alive",
         columns=_ALIVE,
-        rows=[_life_row(life) for life in (*made, *given)],
+        rows=[_life_row(life) for life in alive],
         joins=True,
         largest="bytes",
         total="all",

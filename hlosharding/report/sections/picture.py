@@ -6,17 +6,19 @@ Floor: report.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from html import escape
 
 from hlosharding.compiler import Partitioned
 from hlosharding.ir import Instruction
 from hlosharding.printable import printable
 from hlosharding.report.figures import as_bytes, as_count, as_large, as_seconds
 from hlosharding.report.icons import SIZE, sharding_icon
+from hlosharding.report.places import picture_place, value_place
 from hlosharding.report.sections.graph import ComputationPart, parts_of, result_of
 from hlosharding.report.sections.layers import Block
 from hlosharding.report.sections.reported import ReportedProgram
 from hlosharding.report.streams import COLOURS
-from hlosharding.report.svg import label, svg_image
+from hlosharding.report.svg import CHARACTER, label, svg_image
 from hlosharding.sharding import spell_short
 
 _WIDTH, _LEFT, _RIGHT = 1060, 12, 12  # pixels, as all that follow
@@ -25,7 +27,6 @@ _OPCODE, _SHAPE, _SPEC, _SOURCE, _MOVES = 46, 150, 320, 560, 690
 _BAR, _BAR_WIDTH = 730, 200
 _MOST_ROWS, _MOST_BLOCKS = 8, 60
 _MORE = 32
-_CHARACTER = 7.3
 _MAIN = frozenset(
     "conditional convolution custom-call dot fft gather ragged-dot scatter sort triangular-solve while".split()
 )
@@ -110,6 +111,7 @@ def _time_bar(about: ReportedProgram, block: Block, top: float) -> Iterator[str]
 
 def _op(about: ReportedProgram, op: Instruction, y: float) -> Iterator[str]:
     sharding = about.sharding(op)
+    yield f'<g id="{escape(picture_place(op.name))}" data-place="{escape(value_place(op.name))}">'
     if sharding is not None and not sharding.is_tuple():
         yield f'<g transform="translate({_LEFT + 14},{y + 2:g})">{sharding_icon(sharding)}</g>'
     base = y + SIZE - 2
@@ -119,6 +121,7 @@ def _op(about: ReportedProgram, op: Instruction, y: float) -> Iterator[str]:
     yield label(_LEFT + _SPEC - 10, base, _cut(spell_short(sharding, about.mesh), _SOURCE - _SPEC - 8))
     yield f'<g fill-opacity="0.65">{label(_LEFT + _SOURCE - 10, base, _cut(op.location, _MOVES - _SOURCE - 4))}</g>'
     yield from _moved(about, op, y)
+    yield "</g>"
 
 
 def _moved(about: ReportedProgram, op: Instruction, y: float) -> Iterator[str]:
@@ -126,7 +129,7 @@ def _moved(about: ReportedProgram, op: Instruction, y: float) -> Iterator[str]:
     moving, x, base = about.collectives_of.get(op, ()), float(_MOVES), y + SIZE - 2
     for number, one in enumerate(moving):
         text = f"{one.collective.kind} {as_bytes(one.collective.bytes_per_device)}"
-        rest, wide = len(moving) - number, _CHARACTER * len(text) + 22
+        rest, wide = len(moving) - number, CHARACTER * len(text) + 22
         if number and x + wide + (_MORE if rest > 1 else 0) > _WIDTH - _RIGHT:
             yield label(x, base, f"+{as_count(rest)}")
             return
@@ -172,5 +175,5 @@ def _box(
 
 def _cut(text: str, width: float) -> str:
     """As much as there is room for."""
-    text, most = printable(text), max(4, int(width / _CHARACTER))
+    text, most = printable(text), max(4, int(width / CHARACTER))
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 
 from hlosharding.compiler import CollectiveExplanation
 from hlosharding.errors import AnnotationError
-from hlosharding.report.model import Column, Kind, Row, Shown, Table, View
+from hlosharding.report.model import Column, Kind, Row, Shown, Table, Thread, View
+from hlosharding.report.places import collective_place, remedy_place, value_place
 from hlosharding.report.sections.collectives import Alike
 from hlosharding.report.sections.reported import ReportedProgram
 from hlosharding.search import Suggestion, suggest
@@ -21,7 +22,7 @@ _ASKED = 5
 _COLUMNS = (
     Column(key="numbers", heading="#"),
     Column(key="kind", heading="collective"),
-    Column(key="annotation", heading="remedy", kind=Kind.PROSE),
+    Column(key="annotation", heading="remedy", kind=Kind.CODE),
     Column(key="saved_bytes", heading="saved", kind=Kind.BYTES),
     Column(key="bytes_received", heading="received then", kind=Kind.BYTES, priority=1),
     Column(key="flops_before", heading="FLOPs now", kind=Kind.LARGE, priority=2),
@@ -42,7 +43,9 @@ def remedies_view(about: ReportedProgram, groups: Sequence[Alike]) -> View:
     """
     rows = [_row(group, best) for group in groups[:_ASKED] if (best := _best(about, group)) is not None]
     empty = "no single annotation saves bytes"
-    return View((Table(title="", key="remedies", columns=_COLUMNS, rows=rows, mesh=about.mesh, empty=empty),))
+    return View(
+        (Table(title="", key="remedies", columns=_COLUMNS, rows=rows, mesh=about.mesh, empty=empty, thread="thread"),)
+    )
 
 
 def _best(about: ReportedProgram, group: Alike) -> Suggestion | None:
@@ -86,4 +89,7 @@ def _row(group: Alike, best: Suggestion) -> Row:
         "flops_before": best.flops_before,
         "flops": best.flops,
         "location": group.first.collective.location,
+        "thread": Thread(
+            (remedy_place(group.first.number),), (collective_place(group.first.number), value_place(name))
+        ),
     }

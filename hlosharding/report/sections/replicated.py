@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from hlosharding.ir import Instruction
 from hlosharding.plans import is_held
 from hlosharding.report.explanations import explanations_view
-from hlosharding.report.model import Column, Figure, Kind, Row, Shown, Table, View
+from hlosharding.report.model import Column, Figure, Kind, Row, Shown, Table, Thread, View
+from hlosharding.report.places import copies_place, line_place, value_place
 from hlosharding.report.sections.reported import ReportedProgram
 from hlosharding.sharding import HloSharding, spell
 
@@ -107,7 +108,7 @@ def replicated_view(about: ReportedProgram, found: Sequence[Copies]) -> View:
     rows = [_row(about, one, explained=number < _EXPLAINED) for number, one in enumerate(found)]
     table = Table(
         title="", key="replicated", columns=_COLUMNS, rows=rows, mesh=about.mesh, total="all",
-        empty="every value is split over all devices", detail="detail",
+        empty="every value is split over all devices", detail="detail", thread="thread",
     )  # fmt: skip
     return View((table,))
 
@@ -126,4 +127,7 @@ def _row(about: ReportedProgram, one: Copies, *, explained: bool) -> Row:
         "wasted_bytes": Figure(one.wasted_bytes),
         "location": one.location,
         "detail": explanations_view([propagation.explain(one.first.name)]) if propagation is not None and why else None,
+        "thread": Thread(
+            (copies_place(one.first.name),), (value_place(one.first.name), line_place(one.first.location))
+        ),
     }

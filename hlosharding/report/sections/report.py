@@ -6,7 +6,7 @@ Floor: report.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hlosharding.collector import collector_waits
@@ -21,23 +21,27 @@ from hlosharding.report.model import Part, Picture, View, Within
 from hlosharding.report.page import render_page
 from hlosharding.report.programs import simulation_view, warnings_view
 from hlosharding.report.searches import search_view
-from hlosharding.report.sections.collectives import rank_collectives, ranked_collectives_view
+from hlosharding.report.sections.collectives import explain_dearest, rank_collectives, ranked_collectives_view
 from hlosharding.report.sections.comparison import comparison_section
 from hlosharding.report.sections.files import files_view
+from hlosharding.report.sections.findings import findings_view
+from hlosharding.report.sections.functions import functions_view
 from hlosharding.report.sections.graph import graph_view, parts_of
 from hlosharding.report.sections.memory import memory_view
 from hlosharding.report.sections.picture import parts_svg
 from hlosharding.report.sections.remedies import remedies_view
 from hlosharding.report.sections.replicated import copies_of, replicated_view
 from hlosharding.report.sections.reported import ReportedProgram
+from hlosharding.report.sections.roofline import roofline_view
 from hlosharding.report.sections.shardings import shardings_view
 from hlosharding.report.sections.summary import summary_view
+from hlosharding.report.streams import timeline_bars
 from hlosharding.report.terminal import to_text
 from hlosharding.report.timelines import schedule_view, timeline_svg
 from hlosharding.search import SearchResult
 from hlosharding.whole_files import write_whole
 
-_SCHEMA = "hlosharding.report/1"
+_SCHEMA = "hlosharding.report/2"
 _MOST_OF_PATH = 5
 _MOST_STEPS = 5000
 """Of a schedule that is drawn."""
@@ -93,7 +97,7 @@ def report(
     ... }'''
     >>> found = hs.report(hs.load(text), machine=hs.machines.h100(2))
     >>> found.title, [part.title for part in found.view.parts][:3]
-    ('m on 2 devices, h100(2)', ['Summary', 'Timeline', 'Collectives'])
+    ('m on 2 devices, h100(2)', ['Worst findings', 'Summary', 'Timeline'])
     """
     if isinstance(program, SearchResult):
         made = Report(f"plans for {program.machine.name}", View((_searched(program),), schema=_SCHEMA))
@@ -114,34 +118,54 @@ def report(
 def _sections(about: ReportedProgram, *, suggest: bool) -> Iterator[Within]:
     partitioned = about.partitioned
     groups, copies = rank_collectives(about), copies_of(about)
-    summary = View((*summary_view(about, groups, copies).parts, *warnings_view(partitioned).parts))
+    told = explain_dearest(about, groups)
+    remedies = remedies_view(about, groups) if suggest and about.is_explained else None
+    yield Within(
+        "findings",
+        findings_view(about, groups, copies, told, remedies),
+        title="Worst findings",
+        note="What takes most of the time first; a row opens to its causes, and leads to where else it is seen.",
+    )
+    summary = View((*summary_view(about).parts, *warnings_view(partitioned).parts))
     yield Within("summary", summary, title="Summary")
     yield Within(
         "timeline",
-        _for_people(simulation_view(about.simulation, most=_MOST_OF_PATH)),
+        _timeline(about),
         title="Timeline",
         note="One device of a simulated step: what it computes, and what it communicates meanwhile.",
     )
     yield Within(
         "collectives",
-        ranked_collectives_view(about, groups),
+        ranked_collectives_view(about, groups, told),
         title="Collectives",
         note="The dearest first. Why one is there, and what would remove it: explain '#0', or its row of the page.",
     )
-    if suggest and about.is_explained:
+    if remedies is not None:
         yield Within(
             "remedies",
-            remedies_view(about, groups),
+            remedies,
             title="Remedies",
             note="For the dearest collectives, the annotation that saves most, by partitioning anew.",
         )
     parts = parts_of(about)
-    graph = (Picture(parts_svg(about, parts)), *graph_view(about, parts).parts)
+    graph = (Picture(parts_svg(about, parts), title="The program, block by block"), *graph_view(about, parts).parts)
     yield Within(
         "program",
         View(graph),
         title="Program",
         note="In program order; layers that repeat stand there once.",
+    )
+    yield Within(
+        "functions",
+        functions_view(about),
+        title="Functions",
+        note="Priced time by who calls what, then bytes received and bytes held, by function.",
+    )
+    yield Within(
+        "roofline",
+        roofline_view(about),
+        title="Roofline",
+        note="What each group of ops reaches of what the chip can do. A circle is as large as the time it takes.",
     )
     yield Within("files", files_view(about), title="Source files", note="Where the priced time goes, without overlap.")
     if about.is_explained:
@@ -161,9 +185,13 @@ def _sections(about: ReportedProgram, *, suggest: bool) -> Iterator[Within]:
         yield Within("shardings", shardings_view(about), title="Shardings")
 
 
-def _for_people(view: View) -> View:
-    """The same without what only a record has: the list of all events."""
-    return View(tuple(part for part in view.parts if getattr(part, "is_shown", True)))
+def _timeline(about: ReportedProgram) -> View:
+    """Without what only a record has: the list of all events."""
+    view = simulation_view(about.simulation, most=_MOST_OF_PATH)
+    numbers = {one.collective.name: one.number for one in about.collectives}
+    bars = timeline_bars(about.simulation, numbers)
+    parts = (part for part in view.parts if getattr(part, "is_shown", True))
+    return View(tuple(replace(part, bars=bars) if isinstance(part, Picture) else part for part in parts))
 
 
 def _compared(about: ReportedProgram, other: Any, names: tuple[str, str]) -> Within:
@@ -174,7 +202,11 @@ def _searched(found: SearchResult) -> Within:
     parts: tuple[Part, ...] = search_view(found).parts
     if found.table and found.table[0].fits:
         run = found.schedule.simulate(found.machine)
-        drawn = [Picture(timeline_svg(run))] if sum(1 for _ in run.timeline) <= _MOST_STEPS else []
+        drawn = (
+            [Picture(timeline_svg(run), title="One step by the best plan")]
+            if sum(1 for _ in run.timeline) <= _MOST_STEPS
+            else []
+        )
         best = Within("best", View((*drawn, *schedule_view(run).parts)))
         parts = (*parts, best)
     return Within("search", View(parts), title="Plans")

@@ -12,7 +12,8 @@ from functools import cached_property
 
 from hlosharding.compiler import Partitioned
 from hlosharding.cost import Priced, Simulation, Subtotal, simulate_priced
-from hlosharding.ir import Instruction, Module
+from hlosharding.ir import Computation, Instruction, Module, callers
+from hlosharding.propagation import LostOffer
 from hlosharding.sharding import HloSharding, MeshInfo
 from hlosharding.spmd import Collective
 
@@ -91,6 +92,30 @@ class ReportedProgram:
             if op is not None:
                 found[op].append(one)
         return dict(found)
+
+    @cached_property
+    def conflicts(self) -> tuple[LostOffer, ...]:
+        """Where neighbours would have a value lie otherwise."""
+        found = self.partitioned.propagation
+        return found.conflicts if found is not None and self.is_explained else ()
+
+    def moved_between(self, offers: Iterable[LostOffer]) -> list[Numbered]:
+        """The collectives that the ops on both sides of such offers needed."""
+        names = dict.fromkeys(link.name for lost in offers for link in (lost.winner, lost.loser))
+        ops = filter(None, map(self.whole.find, names))
+        return [one for op in ops for one in self.collectives_of.get(op, ())]
+
+    @cached_property
+    def _sites(self) -> dict[Computation, list[Instruction]]:
+        return callers(self.whole)
+
+    def loops_of(self, op: Instruction) -> list[Instruction]:
+        """The loops and calls inside which an op stands, the innermost first."""
+        found: list[Instruction] = []
+        while sites := self._sites.get(op.computation):
+            op = sites[0]
+            found.append(op)
+        return found
 
     @cached_property
     def figures(self) -> dict[Instruction, Subtotal]:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
+from jax.sharding import Mesh
 
 import hlosharding as hs
+from examples.models import gpt2
 from hlosharding.errors import HloShardingError
 from hlosharding.report import Column, Facts, Kind, Label, Lines, Table, Text, Tree, View
-from hlosharding.report.model import Within
+from hlosharding.report.model import Picture, Thread, Within
 from hlosharding.report.page import LARGEST_PAGE, render_page
+from hlosharding.report.places import line_place, value_place
 from tests.support.hostile_text import HOSTILE, propagated_program, taken
 from tests.support.shown_programs import partitioned
 
@@ -116,3 +122,44 @@ def test_it_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(HloShardingError, match="cannot write"):
         made.save(tmp_path / "no" / "such" / "folder.html")
     assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
+
+
+def linked(name: str) -> View:
+    """A row with addresses, a picture with bars: all the places where the page has a name of its own."""
+    thread = Thread((value_place(name),), (line_place(name),))
+    rows = [{"name": name, "thread": thread}]
+    named = Table(title="", columns=(Column(key="name", heading="name"),), rows=rows, thread="thread")
+    bars = {
+        "end": 1.0,
+        "streams": [name],
+        "kinds": [[name, "red"]],
+        "lines": [name],
+        "bars": [[0, 0, 0.0, 1.0, name, 0]],
+    }
+    return View((Within("one", View((named, Picture("<svg></svg>", title=name, bars=bars))), title="One"),))
+
+
+@pytest.mark.parametrize("text", [TAG, *HOSTILE])
+def test_strange_addresses_are_text(text: str) -> None:
+    page = render_page(linked(text), title="t")
+    assert Tags(page).seen.count("script") == 2
+    [found] = data_of(page)["tables"]
+    assert found["threads"] == [[[value_place(text)], [line_place(text)]]]
+
+
+def test_an_address_of_a_long_name_is_short() -> None:
+    assert len(value_place("x" * 50_000)) < 300
+    long = "HloModule m\nENTRY e {{\n  x = f32[8,8] parameter(0)\n{ops}  ROOT r = f32[8,8] negate({last})\n}}"
+    names = ["x", *(f"{'n' * 5_000}{n}" for n in range(300))]
+    dims = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    ops = "".join(f"  {new} = f32[8,8] dot({old}, {old}), {dims}\n" for old, new in pairwise(names))
+    page = hs.report(hs.load(long.format(ops=ops, last=names[-1])), num_partitions=1).to_page()
+    assert len(page) <= LARGEST_PAGE
+
+
+def test_the_demo_s_page_is_below_a_megabyte() -> None:
+    mesh = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
+    config = gpt2.Config()
+    traced = hs.jit(gpt2.training_step(mesh), mesh=mesh).trace(*gpt2.abstract_arguments(config))
+    made = hs.report(traced.propagate().partition().partitioned).to_page()
+    assert len(made.encode()) < 1_000_000

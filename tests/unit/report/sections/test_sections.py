@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -10,15 +11,17 @@ import jax.numpy as jnp
 import pytest
 
 import hlosharding as hs
-from hlosharding.report.model import Table, View, Within
-from hlosharding.report.sections.collectives import rank_collectives, ranked_collectives_view
+from hlosharding.report.model import Table, Thread, View, Within
+from hlosharding.report.sections.collectives import explain_dearest, rank_collectives, ranked_collectives_view
+from hlosharding.report.sections.findings import findings_view
+from hlosharding.report.sections.functions import functions_view
 from hlosharding.report.sections.graph import graph_view, parts_of
 from hlosharding.report.sections.layers import blocks_of
 from hlosharding.report.sections.memory import memory_view
 from hlosharding.report.sections.remedies import remedies_view
 from hlosharding.report.sections.replicated import copies_of
 from hlosharding.report.sections.reported import ReportedProgram
-from hlosharding.report.sections.summary import summary_view
+from hlosharding.report.sections.roofline import groups_of, roofline_view
 
 # Both layers: x is split by rows over 2 and whole over 4, w by columns over 4, v by rows over 4.
 LAYER = """
@@ -61,7 +64,7 @@ def test_collectives_that_read_alike_share_a_row() -> None:
     assert [one.number for one in group.members] == [0, 1]
     assert group.nbytes == 2 * 24_576
     assert group.first.collective.needed_by == "x1"
-    [row] = rows_of(ranked_collectives_view(about(), rank_collectives(about())))
+    [row] = rows_of(ranked_collectives_view(about(), rank_collectives(about()), {}))
     assert (row["numbers"].text, row["numbers"].raw, row["location"]) == ("#0 +1", [0, 1], "m.py:9")
     assert row["share"] == pytest.approx(1.0)
 
@@ -73,31 +76,113 @@ def test_what_fusing_attention_would_save_is_said() -> None:
     arrays = [jax.ShapeDtypeStruct((8, 2048, 16, 64), jnp.bfloat16)] * 3
     for machine, kernel in ((hs.machines.h100(1), 'implementation="cudnn"'), (hs.machines.tpu_v5p(1), "splash")):
         one = ReportedProgram(hs.partition(hs.trace(mixed, platform=machine.platform)(*arrays), machine=machine))
-        [row] = [row for row in rows_of(summary_view(one, [], [])) if row["what"] == "attention not fused"]
-        assert kernel in row["which"]
+        [row] = [row for row in rows_of(findings_view(one, [], [], {})) if row["what"] == "attention not fused"]
+        assert kernel in row["remedy"]
         assert 0 < row["figure"].raw == pytest.approx(row["share"] * one.partitioned.cost.time_s)
         assert row["location"].startswith("test_sections.py:")
 
 
 def test_a_row_of_the_collectives_opens_to_both_sides() -> None:
-    [row] = rows_of(ranked_collectives_view(about(), rank_collectives(about())))
+    groups = rank_collectives(about())
+    [row] = rows_of(ranked_collectives_view(about(), groups, explain_dearest(about(), groups)))
     told = row["detail"]._repr_html_()
     for word in ("needed by %x1", "operand 0", "operand 1", "given by the user on %x0", "given by the user on %v"):
         assert word in told
 
 
+CROSSED = """HloModule crossed, num_partitions=4
+ENTRY main {
+  x = f32[64,64] parameter(0), sharding={devices=[4,1]<=[4]}
+  y = f32[64,64] parameter(1), sharding={devices=[1,4]<=[4]}
+  ROOT z = f32[64,64] add(x, y), sharding={devices=[4,1]<=[4]}, metadata={source_file="m.py" source_line=3}
+}"""
+
+
+def findings_of(one: ReportedProgram, *, suggest: bool = False) -> list[Any]:
+    groups = rank_collectives(one)
+    remedies = remedies_view(one, groups) if suggest else None
+    return rows_of(findings_view(one, groups, copies_of(one), explain_dearest(one, groups), remedies))
+
+
+def test_the_worst_comes_first_and_time_before_memory() -> None:
+    shares = [row["share"] for row in findings_of(about())]
+    timed = [share for share in shares if share is not None]
+    assert timed == sorted(timed, reverse=True)
+    assert shares[: len(timed)] == timed
+
+
+def test_a_conflict_between_annotations_is_a_finding_with_what_it_moves() -> None:
+    one = ReportedProgram(hs.partition(hs.load(CROSSED), machine=hs.machines.h100(4)))
+    [row] = [row for row in findings_of(one) if row["what"] == "conflict between annotations"]
+    # The one all-to-all is there because of it.
+    assert row["figure"].raw == one.collectives[0].seconds
+    assert row["which"] == "%y: what the user gave to %y against what the user gave to %z at m.py:3"
+    assert row["remedy"] == "the same on both sides: %y={devices=[4,1]<=[4]}"
+    assert (row["location"], row["thread"].names, "c0" in row["thread"].related) == ("m.py:3", ("worst-v-y",), True)
+
+
+def test_one_conflict_in_many_layers_is_one_finding() -> None:
+    """x is split by rows, what is added to it by columns, at one line forty times."""
+    body = "".join(
+        f"  y{n} = f32[64,64] negate(x{n}), sharding={{devices=[1,4]<=[4]}}, "
+        f'metadata={{source_file="m.py" source_line=3}}\n'
+        f"  x{n + 1} = f32[64,64] add(x{n}, y{n}), sharding={{devices=[4,1]<=[4]}}, "
+        f'metadata={{source_file="m.py" source_line=4}}\n'
+        for n in range(40)
+    )
+    text = "HloModule m, num_partitions=4\nENTRY e {\n  x0 = f32[64,64] parameter(0), sharding={devices=[4,1]<=[4]}\n"
+    text += f"{body}  ROOT r = f32[64,64] copy(x40)\n}}"
+    one = ReportedProgram(hs.partition(hs.load(text), machine=hs.machines.h100(4)))
+    rows = [row for row in findings_of(one) if row["what"] == "conflict between annotations"]
+    # There and back in each layer: all all-to-alls of the program.
+    moved = [each.seconds for each in one.collectives if each.collective.kind == "all-to-all"]
+    assert len(moved) == 80
+    assert rows[0]["figure"].raw == pytest.approx(sum(moved))
+
+
+def test_a_finding_says_the_remedy_and_what_it_saves() -> None:
+    one = ReportedProgram(hs.partition(hs.load(CROSSED), machine=hs.machines.h100(4)))
+    [row] = [row for row in findings_of(one, suggest=True) if row["what"] == "collective"]
+    assert row["remedy"] == "change %y={devices=[4,1]<=[4]} saves 3.07 kB"
+
+
+def test_findings_are_said_with_the_line_of_most_launches() -> None:
+    # Eight numbers: each kernel runs shorter than it takes to launch.
+    ops = "".join(f'  t{n + 1} = f32[8] tanh(t{n}), metadata={{source_file="m.py" source_line=8}}\n' for n in range(3))
+    text = f"HloModule m\nENTRY e {{\n  t0 = f32[8] parameter(0)\n{ops}  ROOT r = f32[8] negate(t3)\n}}"
+    one = ReportedProgram(hs.partition(hs.load(text), machine=hs.machines.h100(1)))
+    [row] = [row for row in findings_of(one) if row["what"] == "launch-bound kernels"]
+    assert row["figure"].raw == one.simulation.breakdown.launch_s == one.simulation.time_s
+    assert row["thread"].names == ("worst-launches",)
+
+
+def test_rows_lead_to_each_other() -> None:
+    record = hs.report(about().partitioned).view
+    cells = [row.get("thread") for table in tables_of(record) for row in table.rows]
+    threads = [cell for cell in cells if isinstance(cell, Thread)]
+    names = {name for thread in threads for name in thread.names}
+    # The collectives, the ops of both layers, their lines, a replicated value, a finding.
+    assert {"c0", "c1", "v-x1", "v-x2", "l-m.py:9", "r-w", "worst-c0"} <= names
+    [of_collectives] = [thread for thread in threads if "c0" in thread.names]
+    assert {"v-x1", "v-x2", "l-m.py:9"} <= set(of_collectives.related)
+
+
+def tables_of(view: View) -> Iterator[Table]:
+    for part in view.parts:
+        if isinstance(part, Within):
+            yield from tables_of(part.view)
+        elif isinstance(part, Table):
+            yield part
+            for row in part.rows:
+                if isinstance(detail := row.get(part.detail), View):
+                    yield from tables_of(detail)
+
+
 def test_the_annotation_that_removes_a_collective() -> None:
     # y is split along the other dim than x and z, which all-to-alls its tile of 4,096 bytes over 4 devices.
-    rows, columns = "{devices=[4,1]<=[4]}", "{devices=[1,4]<=[4]}"
-    text = f"""HloModule crossed, num_partitions=4
-ENTRY main {{
-  x = f32[64,64] parameter(0), sharding={rows}
-  y = f32[64,64] parameter(1), sharding={columns}
-  ROOT z = f32[64,64] add(x, y), sharding={rows}
-}}"""
-    crossed = ReportedProgram(hs.partition(hs.load(text), machine=hs.machines.h100(4)))
+    crossed = ReportedProgram(hs.partition(hs.load(CROSSED), machine=hs.machines.h100(4)))
     [row] = rows_of(remedies_view(crossed, rank_collectives(crossed)))
-    assert row["annotation"].text == f"change %y={rows}"
+    assert row["annotation"].text == "change %y={devices=[4,1]<=[4]}"
     assert (row["saved_bytes"], row["bytes_received"]) == (3_072, 0)
     # Megatron's layers wait for sums of products, which no one annotation ends.
     [layered] = [part for part in remedies_view(about(), rank_collectives(about())).parts if isinstance(part, Table)]
@@ -168,9 +253,12 @@ def test_loops_are_parts_of_their_own() -> None:
         return jax.lax.scan(lambda c, one: (jnp.tanh(c @ one), None), x, w)[0]
 
     traced = hs.trace(step, in_shardings=("{devices=[2,1]<=[2]}", None))(jnp.ones((8, 8)), jnp.ones((5, 8, 8)))
-    names = [part.name for part in parts_of(ReportedProgram(hs.partition(traced, machine=hs.machines.h100(2))))]
+    one = ReportedProgram(hs.partition(traced, machine=hs.machines.h100(2)))
+    names = [part.name for part in parts_of(one)]
     assert names[0] == ""
     assert any("loop" in name and "5 trips" in name for name in names)
+    [product] = [op for op in one.whole.instructions if op.opcode == "dot"]
+    assert [loop.opcode for loop in one.loops_of(product)] == ["while"]
 
 
 def test_what_is_alive_at_the_worst_moment_adds_up_to_the_curve() -> None:
@@ -178,7 +266,19 @@ def test_what_is_alive_at_the_worst_moment_adds_up_to_the_curve() -> None:
     assert sum(row["bytes"] for row in rows_of(memory_view(one))) == max(nbytes for _, nbytes in one.simulation.memory)
 
 
-SECTIONS = ["summary", "timeline", "collectives", "program", "files", "replicated", "memory", "shardings"]
+SECTIONS = [
+    "findings",
+    "summary",
+    "timeline",
+    "collectives",
+    "program",
+    "functions",
+    "roofline",
+    "files",
+    "replicated",
+    "memory",
+    "shardings",
+]
 
 
 def test_a_report_of_whatever_can_be_partitioned() -> None:
@@ -235,3 +335,41 @@ def test_a_search_is_reported_with_its_plot() -> None:
     assert str(found.best) in page
     with_search = hs.report(about().partitioned, search=found)
     assert [part.key for part in with_search.view.parts if isinstance(part, Within)] == [*SECTIONS, "search"]
+
+
+def stepped() -> ReportedProgram:
+    """Two functions, one called by the other."""
+
+    def inner(x: jax.Array) -> jax.Array:
+        return jnp.tanh(x @ x)
+
+    def outer(x: jax.Array) -> jax.Array:
+        return inner(x) @ x
+
+    traced = hs.trace(lambda x: outer(x).sum())(jax.ShapeDtypeStruct((2048, 2048), jnp.float32))
+    return ReportedProgram(hs.partition(traced, machine=hs.machines.h100(1)))
+
+
+def test_functions_have_what_they_call_and_what_they_do_themselves() -> None:
+    one = stepped()
+    [table] = [part for part in functions_view(one).parts if isinstance(part, Table)]
+    rows = {row["function"]: row for row in table.rows}
+    time_s = one.partitioned.cost.time_s
+    assert sum(row["own_s"] for row in table.rows) == pytest.approx(time_s)
+    # Each has a product of equal size.
+    assert rows["inner"]["own_s"] == pytest.approx(rows["inner"]["time_s"])
+    assert rows["outer"]["time_s"] == pytest.approx(rows["outer"]["own_s"] + rows["inner"]["own_s"])
+    worst = max(nbytes for _, nbytes in one.simulation.memory)
+    assert sum(row["held_bytes"] for row in table.rows) == worst
+
+
+def test_a_product_is_below_its_roof_and_bound_by_arithmetic() -> None:
+    one = stepped()
+    [group] = [group for group in groups_of(one) if group.name == "outer: products"]
+    # 2 n^3 FLOPs; three arrays of n^2 f32.
+    assert (group.flops, group.bytes) == (2 * 2048**3, 3 * 4 * 2048**2)
+    [table] = [part for part in roofline_view(one).parts if isinstance(part, Table)]
+    [row] = [row for row in table.rows if row["group"] == "outer: products"]
+    assert row["bound"] == "FLOPs"
+    assert row["of_roof"] == pytest.approx(group.flops / group.seconds / one.partitioned.machine.flops("f32"))
+    assert 0 < row["of_roof"] <= 1
