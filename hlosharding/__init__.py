@@ -22,6 +22,7 @@ from hlosharding.errors import (
     PlanError,
     PropagationError,
     RuleError,
+    RuleReplacedWarning,
     ScheduleError,
     ShardingError,
     ShardingParseError,
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
         to_record,
     )
     from hlosharding.reshard import ReshardPlan, plan_reshard
-    from hlosharding.rules import CallCost, register_interface, register_rule
+    from hlosharding.rules import CallCost, register_interface, register_rule, unregister_rule
     from hlosharding.schedule import Schedule, ScheduleSimulation, parse_schedule, pipelined, simulate
     from hlosharding.search import (
         Climb,
@@ -91,7 +92,7 @@ _NAMES = {
     "sharding": "Cluster HloSharding TileAssignment convert same_sharding",
     "notations": "AxisSharding",
     "ir": "Module register_library verify",
-    "rules": "CallCost register_interface register_rule",
+    "rules": "CallCost register_interface register_rule unregister_rule",
     "frontends": "annotate load shard_alike to_sdy_text trace with_sharding",
     "onnx": "OnnxShardings read_onnx_shardings write_onnx_shardings",
     "spmd": "Collective collectives verify_partitioned",
@@ -150,6 +151,7 @@ __all__ = [
     "Report",
     "ReshardPlan",
     "RuleError",
+    "RuleReplacedWarning",
     "Schedule",
     "ScheduleError",
     "ScheduleSimulation",
@@ -211,6 +213,7 @@ __all__ = [
     "to_sdy_text",
     "topology",
     "trace",
+    "unregister_rule",
     "verify",
     "verify_partitioned",
     "with_sharding",

@@ -25,6 +25,20 @@ def test_the_dialect_of_lowering_is_chosen_by_a_context(enabled: bool) -> None:
     assert ("sdy." in lowered.as_text()) == enabled
 
 
+def test_outside_of_traces_arrays_are_arrays() -> None:
+    import jax
+
+    seen: list[float] = []
+
+    def traced(x: Any) -> Any:
+        with xla_bridge.outside_traces():
+            seen.append(float(jax.jit(lambda y: y + 1)(np.float32(1.0))))
+        return x
+
+    jax.jit(traced)(1.0)
+    assert seen == [2.0]
+
+
 def test_whether_jax_can_lower_for_gspmd_is_asked_of_its_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     from jax._src import config
 
