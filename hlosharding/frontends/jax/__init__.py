@@ -5,6 +5,7 @@ from hlosharding.frontends.jax.constraints import MARKS, shard_alike, with_shard
 from hlosharding.frontends.jax.custom_partitioning import CustomPartitioning, PerDevice
 from hlosharding.frontends.jax.leaves import are_on_several_devices, first_tracer
 from hlosharding.frontends.jax.lowered import from_compiled, from_lowered
+from hlosharding.frontends.jax.regions import may_not_communicate, no_communication
 from hlosharding.frontends.jax.tracing import TraceableFunction, TracedCall, mesh_context, trace
 
 __all__ = [
@@ -19,7 +20,9 @@ __all__ = [
     "first_tracer",
     "from_compiled",
     "from_lowered",
+    "may_not_communicate",
     "mesh_context",
+    "no_communication",
     "said_by_jax",
     "shard_alike",
     "trace",
