@@ -41,7 +41,16 @@ if TYPE_CHECKING:
         partition,
     )
     from hlosharding.cost import Chip, CostReport, Machine, Simulation, Topology, calibrate, cost, machines, topology
-    from hlosharding.frontends import annotate, load, no_communication, shard_alike, to_sdy_text, trace, with_sharding
+    from hlosharding.frontends import (
+        annotate,
+        load,
+        logical_to_mesh_sharding,
+        no_communication,
+        shard_alike,
+        to_sdy_text,
+        trace,
+        with_sharding,
+    )
     from hlosharding.ir import Module, register_library, verify
     from hlosharding.mesh_propagation import AxisAnnotation, AxisPropagation, propagate_axes
     from hlosharding.notations import AxisSharding
@@ -93,7 +102,7 @@ _NAMES = {
     "notations": "AxisSharding",
     "ir": "Module register_library verify",
     "rules": "CallCost register_interface register_rule unregister_rule",
-    "frontends": "annotate load no_communication shard_alike to_sdy_text trace with_sharding",
+    "frontends": "annotate load logical_to_mesh_sharding no_communication shard_alike to_sdy_text trace with_sharding",
     "onnx": "OnnxShardings read_onnx_shardings write_onnx_shardings",
     "spmd": "Collective collectives verify_partitioned",
     "propagation": "Explanation LostOffer Propagation propagate",
@@ -184,6 +193,7 @@ __all__ = [
     "fsdp",
     "jit",
     "load",
+    "logical_to_mesh_sharding",
     "machines",
     "megatron",
     "no_communication",
