@@ -4,7 +4,13 @@ from hlosharding.rules.affine_indices import AffineIndices, addressing, affine_i
 from hlosharding.rules.call_costs import CallCost, EstimatedCost
 from hlosharding.rules.catalog import catalog, signature_of
 from hlosharding.rules.checks import check_signature
-from hlosharding.rules.custom_calls import function_signature, has_users_rule, registered_name, users_calls
+from hlosharding.rules.custom_calls import (
+    function_signature,
+    has_users_rule,
+    is_pallas_kernel,
+    registered_name,
+    users_calls,
+)
 from hlosharding.rules.elementwise import is_splat
 from hlosharding.rules.interface import register_interface, rule_of_maps
 from hlosharding.rules.local import has_local_attributes, local_attributes
@@ -50,6 +56,7 @@ __all__ = [
     "has_local_attributes",
     "has_users_rule",
     "iota_signature",
+    "is_pallas_kernel",
     "is_splat",
     "local_attributes",
     "parse_rule",

@@ -6,7 +6,7 @@ Floor: rules.  What users said (`registration.py`) comes before what is known he
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hlosharding.ir import RULE_MARK, Instruction, Module
 from hlosharding.ir import custom_call_targets as targets
@@ -29,6 +29,8 @@ class UsersCall(NamedTuple):
     cost: CostFunction | None
     is_like_a_function: bool
     """Of JAX's ops: then propagation goes through the call, too."""
+    kernel: Callable[..., Any] | None
+    """What makes the call, on arrays of any shape."""
 
 
 users_calls: dict[str, UsersCall] = {}
@@ -59,6 +61,11 @@ _PALLAS = "/pallas_call"
 def registered_name(inst: Instruction) -> str:
     """By which users said something of a call: its target, or a name of its kernel."""
     return next((name for name in _kernel_names(inst) if name in users_calls), inst.custom_call_target)
+
+
+def is_pallas_kernel(inst: Instruction) -> bool:
+    """Is it code that was made for the shapes at hand?"""
+    return inst.opcode == "custom-call" and _PALLAS in inst.op_name
 
 
 def _kernel_names(inst: Instruction) -> Sequence[str]:

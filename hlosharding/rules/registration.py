@@ -40,8 +40,9 @@ def register_rule(
     `like`: a function of JAX's own ops that takes arrays like the call's operands and gives arrays like its results.
     The call is split as it would be: the rule is composed of those of its ops at the shapes of a call, and tried on
     small random arrays; a dim whose halves do not make up the whole stays whole (a mean over it divides by its size).
-    `kernel`: a function that runs the call itself, where that is possible here (Pallas with `interpret=True`); it must
-    give what `like` gives, and take the pieces, too.
+    `kernel`: a function that makes the call.  It must give what `like` gives, and take the pieces, too; on CPU devices
+    Pallas needs `interpret=True` for that.  The code of a Pallas kernel is for the shapes that it was traced with: this
+    function is what each device calls on its pieces, and without it they are priced and shown, but not run.
 
     `cost`: what the call costs on one device, whose shapes the instruction has then: a `CallCost`, or Pallas's
     `CostEstimate`.  Without it a call counts the bytes of its operands and results, and the arithmetic of `like`.
@@ -84,7 +85,7 @@ def register_rule(
     assert rule is not None
     if target in users_calls or target in known_rules:
         warn(f"{target!r} had a rule; the new one holds from now on", RuleReplacedWarning, stacklevel=2)
-    users_calls[target] = UsersCall(rule, cost, like is not None)
+    users_calls[target] = UsersCall(rule, cost, like is not None, kernel)
     _changes.append(target)
 
 
