@@ -14,7 +14,7 @@ from hlosharding import xla_bridge
 from hlosharding.collector import collector_waits
 from hlosharding.compiler.alternatives import best_program
 from hlosharding.compiler.collective_explanation import CollectiveExplanation, explained_collective, meant_collectives
-from hlosharding.compiler.silent_regions import check_regions
+from hlosharding.compiler.silent_regions import broken_regions
 from hlosharding.compiler.split_explanation import SplitExplanation, explained_split
 from hlosharding.cost import CostReport, Machine, Topology, cost, leaves_on_host, machine_of, machines, preset_of_kind
 from hlosharding.deep_stack import deep_stack
@@ -411,13 +411,28 @@ def partition(
     prices = prices_of(machine, count, source)
     if source.is_scheduled and source.num_partitions > 1:
         return Partitioned(LocalProgram(source, [_COMPILED_ALREADY]), source, prices, propagation)
+    chosen = _best(source, propagation, prices, count, options)
+    error = _broken(chosen)
+    if error is not None:  # work may have been spread for its price alone
+        chosen = _best(source, propagation, prices, count, replace(options or PartitionOptions(), only_propagated=True))
+        error = _broken(chosen)
+    if error is not None:
+        raise error
+    return chosen
+
+
+def _best(
+    source: Module, propagation: Propagation, prices: Machine, count: int, options: PartitionOptions | None
+) -> Partitioned:
     with blaming(source):
         local = best_program(
             source, num_partitions=count, machine=prices, options=options, annotated=propagation.annotated
         )
-    made = Partitioned(local, source, prices, propagation, options)
-    check_regions(made.module, partial(made.explain_collectives, priced=False))
-    return made
+    return Partitioned(local, source, prices, propagation, options)
+
+
+def _broken(made: Partitioned) -> PartitionError | None:
+    return broken_regions(made.module, partial(made.explain_collectives, priced=False))
 
 
 def prices_of(machine: Machine | Topology | None, num_devices: int, module: Module) -> Machine:

@@ -16,21 +16,21 @@ from hlosharding.spmd import collectives
 _MOST_TOLD = 3
 
 
-def check_regions(module: Module, explain: Callable[..., Sequence[CollectiveExplanation]]) -> None:
-    """Raise PartitionError for collectives that ops in such regions need, the first with the annotations on both sides.
+def broken_regions(module: Module, explain: Callable[..., Sequence[CollectiveExplanation]]) -> PartitionError | None:
+    """Of the collectives that ops in such regions need, the first with the annotations on both sides; None: of none.
 
     `explain`: what is known of those of these numbers.
     """
     names = (inst.op_name for inst in module.instructions if collective_kind(inst.opcode))
     if not any(map(may_not_communicate, names)):
-        return
+        return None
     found = collectives(module)
     wrong = [n for n, one in enumerate(found) if may_not_communicate(one.op_name)]
     count, total = len(wrong), sum(found[n].bytes_per_device for n in wrong)
     told = ["; ".join([one.head, *one.removals]) for one in explain(*wrong[:_MOST_TOLD])]
     more = [f"and {count - len(told)} more"] if count > len(told) else []
     head = f"{count} collective{'s' if count > 1 else ''}, {total:,.0f} bytes, where hs.no_communication() allows none:"
-    raise PartitionError(
+    return PartitionError(
         "\n".join([head, *told, *more]),
         where=found[wrong[0]].location or None,
         remedy="change an annotation, or let the region end before",

@@ -21,6 +21,8 @@ def no_communication(*, gradients: bool = False) -> Iterator[None]:
     collective, its line and bytes, and the annotations on both sides.  Whatever makes the pieces of a value in the
     region fit is meant: to gather an operand of its ops, to add up their partial results, also where that happens
     later; collectives that the user wrote himself, too.  Values may be laid out anew before the region, and after.
+    Where the cheapest program would move data in the region only to spread work, the one that follows propagation alone
+    (`PartitionOptions(only_propagated=True)`) is taken.
 
     It goes through jit, vmap, scan and checkpoint.  Of `jax.grad` around the region only the forward pass is meant, for
     gradients of weights are added up over the batch; `gradients=True` means the backward pass, too.  In a plain

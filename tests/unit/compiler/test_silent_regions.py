@@ -83,6 +83,14 @@ def test_what_the_region_does_not_hold_may_communicate() -> None:
     assert [c.kind for c in partitioned(loss, ROWS, P()).collectives] == ["all-reduce"]
 
 
+def test_work_is_not_spread_where_that_would_communicate() -> None:
+    """Four devices compute the same rows: to divide these and gather is faster, and not allowed in the region."""
+    large = [jax.ShapeDtypeStruct((8192, 8192), jnp.bfloat16)] * 2
+    free = partitioned(lambda x, w: jnp.tanh(x @ w), ROWS, P(), arrays=large)
+    assert [c.kind for c in free.collectives] == ["all-gather"]
+    assert partitioned(silent, ROWS, P(), arrays=large).collectives == []
+
+
 def test_a_jitted_function_is_meant_where_it_is_called() -> None:
     def outside_alone(x: Any, w: Any) -> Any:
         made = inner(x, w)
