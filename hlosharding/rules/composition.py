@@ -21,7 +21,9 @@ _Tensor: TypeAlias = list[tuple[Extent, ...]]
 
 _MOVES = frozenset("broadcast copy dynamic-slice gather reshape reverse slice transpose".split())
 """Whatever combines the pieces of their first operand combines those of the result."""
-_LINEAR_IN_FIRST = frozenset("divide imag negate real".split())
+_LINEAR_IN_FIRST = frozenset("imag negate real".split())
+_LINEAR_IF_NOT_ROUNDED = frozenset("convert divide".split())
+"""In the first operand, of results that are no integers."""
 _LINEAR_IN_EACH = frozenset("convolution dot multiply".split())
 _OF_ALL = {
     "add": frozenset({"add", "concatenate", "subtract"}),
@@ -166,7 +168,7 @@ class _Composition:
         return Signature(tuple(factors), tuple(dims[: len(operands)]), tuple(dims[len(operands) :]))
 
     def _debt(self, extent: Extent, operands: Sequence[_Tensor], results: Sequence[_Tensor]) -> Debt:
-        if extent in self._whole or not any(extent in _extents_of(leaf) for leaf in operands):
+        if extent in self._whole or extent.size == 0 or not any(extent in _extents_of(leaf) for leaf in operands):
             return Whole()
         partial = self._partial[self._entry.root]
         others = {
@@ -215,8 +217,8 @@ def _is_linear(op: Instruction, kind: str, kinds: Sequence[str | None]) -> bool:
         return set(kinds) == {kind}
     if kind != "add":
         return False
-    if op.opcode == "convert":
-        return op.shape.is_floating or op.shape.is_complex
+    if op.opcode in _LINEAR_IF_NOT_ROUNDED:
+        return (op.shape.is_floating or op.shape.is_complex) and not any(others)
     if op.opcode == "reduce":
         return reducer_kind(op.called[0]) == "add" and not any(others)
     return (op.opcode in _LINEAR_IN_FIRST and not any(others)) or (

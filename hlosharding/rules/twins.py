@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import sqrt
-from typing import Any
+from typing import Any, TypeAlias
 
 from hlosharding import xla_bridge
 from hlosharding.errors import RuleError
@@ -19,6 +19,9 @@ from hlosharding.rules.composition import composed_signature
 from hlosharding.rules.custom_calls import registered_name
 from hlosharding.rules.signature import Signature, Whole
 from hlosharding.rules.trials import Function, Trial
+
+_Shapes: TypeAlias = tuple[Shape, ...]
+"""Of a call: its result's, and its operands'."""
 
 _SMALL = (4, 16, 64, 256)
 """Of factors the most in a trial; in this order, for a function may not take small ones."""
@@ -32,21 +35,25 @@ class Twin:
     function: Function
     kernel: Function | None = None
     """What calls it, where that runs here."""
-    _signatures: dict[Any, Signature] = field(default_factory=dict[Any, Signature])
+    _signatures: dict[_Shapes, Signature] = field(default_factory=dict[_Shapes, Signature])
+    _costs: dict[_Shapes, CallCost] = field(default_factory=dict[_Shapes, CallCost])
     _trials: dict[Any, Trial | Exception] = field(default_factory=dict[Any, Any])
 
     def signature(self, inst: Instruction) -> Signature:
         """For the shapes of a call.  Raises RuleError where it is no twin for them."""
-        key = (inst.shape, *(operand.shape for operand in inst.operands))
+        key = _shapes(inst)
         if key not in self._signatures:
             self._signatures[key] = self._tried(inst)
         return self._signatures[key]
 
     def cost(self, inst: Instruction) -> CallCost:
         """The twin's arithmetic; of memory what any kernel must read and write."""
-        figures: dict[str, float] = self._lowered(inst).cost_analysis() or {}
-        moved = sum(value.shape.byte_size for value in (*inst.operands, inst))
-        return CallCost(figures.get("flops", 0.0), float(moved), figures.get("transcendentals", 0.0))
+        key = _shapes(inst)
+        if key not in self._costs:
+            figures: dict[str, float] = self._lowered(inst).cost_analysis() or {}
+            moved = float(sum(shape.byte_size for shape in key))
+            self._costs[key] = CallCost(figures.get("flops", 0.0), moved, figures.get("transcendentals", 0.0))
+        return self._costs[key]
 
     def _lowered(self, inst: Instruction) -> Any:
         import jax
@@ -111,6 +118,10 @@ class Twin:
             where=f"{inst!r} {inst.location}".strip(),
             remedy="let it be of JAX's own ops, and take and give arrays like those of the call",
         )
+
+
+def _shapes(inst: Instruction) -> _Shapes:
+    return (inst.shape, *(operand.shape for operand in inst.operands))
 
 
 def _tolerance(module: Module) -> float:

@@ -85,3 +85,9 @@ def test_rows_taken_by_number() -> None:
     found = composed_signature(hs.trace(lambda table, ids: table[ids], prepare=False)(*arrays))
     assert str(found) == "a b, c -> c b"
     assert [f.owes for f in found.factors] == [Whole(), Nothing(), Nothing()]
+
+
+def test_what_is_rounded_is_no_sum_of_rounded_pieces() -> None:
+    numbers = jax.ShapeDtypeStruct(ROWS, jnp.int32)
+    found = composed_signature(hs.trace(lambda x: jax.lax.div(x.sum(1), jnp.int32(3)), prepare=False)(numbers))
+    assert [f.owes for f in found.factors] == [Nothing(), Whole()]
