@@ -14,12 +14,12 @@ import numpy as np
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.text import string_text
 from hlosharding.ir import Instruction, Module
-from hlosharding.rules import is_pallas_kernel, registered_name, users_calls
+from hlosharding.rules import is_whole_kernel, registered_name, users_calls
 
 
 def is_users_kernel(inst: Instruction) -> bool:
     """Is it a Pallas kernel of which a user said how it is split, in a program for several devices?"""
-    return is_pallas_kernel(inst) and inst.module.num_partitions > 1 and registered_name(inst) in users_calls
+    return is_whole_kernel(inst) and inst.module.num_partitions > 1 and registered_name(inst) in users_calls
 
 
 def kernels_of(module: Module) -> dict[str, Callable[..., Any]]:

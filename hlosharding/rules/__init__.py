@@ -7,7 +7,7 @@ from hlosharding.rules.checks import check_signature
 from hlosharding.rules.custom_calls import (
     function_signature,
     has_users_rule,
-    is_pallas_kernel,
+    is_whole_kernel,
     registered_name,
     users_calls,
 )
@@ -56,8 +56,8 @@ __all__ = [
     "has_local_attributes",
     "has_users_rule",
     "iota_signature",
-    "is_pallas_kernel",
     "is_splat",
+    "is_whole_kernel",
     "local_attributes",
     "parse_rule",
     "parse_shardy_rule",

@@ -55,17 +55,22 @@ def custom_call(inst: Instruction) -> Signature | DataFlow | Opaque:
     return signature
 
 
-_PALLAS = "/pallas_call"
+_PALLAS, _SHARD_MAP = "pallas_call", "shard_map"
 
 
 def registered_name(inst: Instruction) -> str:
     """By which users said something of a call: its target, or a name of its kernel."""
-    return next((name for name in _kernel_names(inst) if name in users_calls), inst.custom_call_target)
+    names = _kernel_names(inst) if users_calls else ()
+    return next((name for name in names if name in users_calls), inst.custom_call_target)
 
 
-def is_pallas_kernel(inst: Instruction) -> bool:
-    """Is it code that was made for the shapes at hand?"""
-    return inst.opcode == "custom-call" and _PALLAS in inst.op_name
+def is_whole_kernel(inst: Instruction) -> bool:
+    """Is it a Pallas kernel whose code was made for whole arrays, since it stands in no `shard_map`?"""
+    return _is_kernel(inst) and _SHARD_MAP not in _scopes(inst)
+
+
+def _is_kernel(inst: Instruction) -> bool:
+    return inst.opcode == "custom-call" and _PALLAS in _scopes(inst)
 
 
 def _kernel_names(inst: Instruction) -> Sequence[str]:
@@ -73,9 +78,17 @@ def _kernel_names(inst: Instruction) -> Sequence[str]:
 
     The innermost is the `name` of its `pallas_call`, else the jitted function around it.
     """
-    path, is_kernel, _ = inst.op_name.rpartition(_PALLAS)
-    scopes = [scope for scope in (part.rstrip(")").rpartition("(")[2] for part in path.split("/")) if scope]
-    return ["/".join(scopes[n:]) for n in range(len(scopes))] if is_kernel else ()
+    if not _is_kernel(inst):
+        return ()
+    scopes = _scopes(inst)
+    around = scopes[: scopes.index(_PALLAS)]
+    return ["/".join(around[n:]) for n in range(len(around))]
+
+
+def _scopes(inst: Instruction) -> list[str]:
+    """Names of functions, scopes and primitives around an op, without what JAX made of them: `jvp(f)` is f."""
+    names = (part.rstrip(")").rpartition("(")[2] for part in inst.op_name.split("/"))
+    return [name for name in names if name]
 
 
 def function_signature(inst: Instruction) -> Signature | None:

@@ -88,3 +88,13 @@ def test_on_one_device_its_own_code_runs() -> None:
     hs.register_rule("softmax", like=jax.nn.softmax)
     local = hs.partition(traced(softmax.softmax, P(), [drawn(64, 128)], AbstractMesh((1,), ("data",))))
     assert "KERNELS" not in local.as_python()
+
+
+def test_in_a_shard_map_it_was_traced_for_pieces() -> None:
+    hs.register_rule("softmax", like=jax.nn.softmax)
+    rows = P("data")
+    mapped = jax.shard_map(softmax.softmax, mesh=MESH, in_specs=rows, out_specs=rows, check_vma=False)
+    local = hs.partition(traced(mapped, rows, [drawn(64, 128)]))
+    assert "KERNELS" not in local.as_python()
+    [call] = [inst for inst in local.module.instructions if inst.opcode == "custom-call"]
+    assert call.shape.dims == (32, 128)
