@@ -27,7 +27,7 @@ def broken_regions(module: Module, explain: Callable[..., Sequence[CollectiveExp
     found = collectives(module)
     wrong = [n for n, one in enumerate(found) if may_not_communicate(one.op_name)]
     count, total = len(wrong), sum(found[n].bytes_per_device for n in wrong)
-    told = ["; ".join([one.head, *one.removals]) for one in explain(*wrong[:_MOST_TOLD])]
+    told = [_told(one) for one in explain(*wrong[:_MOST_TOLD])]
     more = [f"and {count - len(told)} more"] if count > len(told) else []
     head = f"{count} collective{'s' if count > 1 else ''}, {total:,.0f} bytes, where hs.no_communication() allows none:"
     return PartitionError(
@@ -35,3 +35,9 @@ def broken_regions(module: Module, explain: Callable[..., Sequence[CollectiveExp
         where=found[wrong[0]].location or None,
         remedy="change an annotation, or let the region end before",
     )
+
+
+def _told(one: CollectiveExplanation) -> str:
+    own = [("itself", one.wanted)] if one.wanted is not None else []
+    sides = [*own, *((f"operand {number}", why) for number, why in one.operands)]
+    return "\n".join([one.head, *(f"  {what} lies as it does because of {why.links[-1]}" for what, why in sides)])

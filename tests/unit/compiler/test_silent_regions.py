@@ -112,8 +112,8 @@ def test_the_error_names_line_bytes_and_both_annotations() -> None:
     [found] = partitioned(lambda x, w: jnp.tanh(x @ w), P(None, "model"), P("model")).collectives[:1]
     assert f"{found.bytes_per_device:,.0f} bytes" in told
     assert "add of partial results" in told
-    assert "what the user gave to %x" in told
-    assert "what the user gave to %w" in told
+    assert "operand 0 lies as it does because of %x.1 (parameter at x) P(None, 'model')" in told
+    assert "operand 1 lies as it does because of %w.1 (parameter at w) P('model', None)" in told
 
 
 def test_a_collective_of_the_users_own_breaks_it() -> None:
