@@ -22,6 +22,7 @@ from hlosharding.errors import (
     PlanError,
     PropagationError,
     RuleError,
+    RuleReplacedWarning,
     ScheduleError,
     ShardingError,
     ShardingParseError,
@@ -40,7 +41,16 @@ if TYPE_CHECKING:
         partition,
     )
     from hlosharding.cost import Chip, CostReport, Machine, Simulation, Topology, calibrate, cost, machines, topology
-    from hlosharding.frontends import annotate, load, shard_alike, to_sdy_text, trace, with_sharding
+    from hlosharding.frontends import (
+        annotate,
+        load,
+        logical_to_mesh_sharding,
+        no_communication,
+        shard_alike,
+        to_sdy_text,
+        trace,
+        with_sharding,
+    )
     from hlosharding.ir import Module, register_library, verify
     from hlosharding.mesh_propagation import AxisAnnotation, AxisPropagation, propagate_axes
     from hlosharding.notations import AxisSharding
@@ -60,7 +70,7 @@ if TYPE_CHECKING:
         to_record,
     )
     from hlosharding.reshard import ReshardPlan, plan_reshard
-    from hlosharding.rules import CallCost, register_interface, register_rule
+    from hlosharding.rules import CallCost, register_interface, register_rule, unregister_rule
     from hlosharding.schedule import Schedule, ScheduleSimulation, parse_schedule, pipelined, simulate
     from hlosharding.search import (
         Climb,
@@ -91,8 +101,8 @@ _NAMES = {
     "sharding": "Cluster HloSharding TileAssignment convert same_sharding",
     "notations": "AxisSharding",
     "ir": "Module register_library verify",
-    "rules": "CallCost register_interface register_rule",
-    "frontends": "annotate load shard_alike to_sdy_text trace with_sharding",
+    "rules": "CallCost register_interface register_rule unregister_rule",
+    "frontends": "annotate load logical_to_mesh_sharding no_communication shard_alike to_sdy_text trace with_sharding",
     "onnx": "OnnxShardings read_onnx_shardings write_onnx_shardings",
     "spmd": "Collective collectives verify_partitioned",
     "propagation": "Explanation LostOffer Propagation propagate",
@@ -150,6 +160,7 @@ __all__ = [
     "Report",
     "ReshardPlan",
     "RuleError",
+    "RuleReplacedWarning",
     "Schedule",
     "ScheduleError",
     "ScheduleSimulation",
@@ -182,8 +193,10 @@ __all__ = [
     "fsdp",
     "jit",
     "load",
+    "logical_to_mesh_sharding",
     "machines",
     "megatron",
+    "no_communication",
     "pareto_svg",
     "parse_schedule",
     "partition",
@@ -211,6 +224,7 @@ __all__ = [
     "to_sdy_text",
     "topology",
     "trace",
+    "unregister_rule",
     "verify",
     "verify_partitioned",
     "with_sharding",

@@ -69,6 +69,10 @@ class RuleError(HloShardingError, ValueError):
     """A sharding rule that contradicts itself or its op."""
 
 
+class RuleReplacedWarning(UserWarning):
+    """A custom call had a rule already; from now on the new one holds."""
+
+
 class PropagationError(HloShardingError, ValueError):
     """A module whose shardings cannot be propagated (conflicting devices, wrong vector sizes ...)."""
 

@@ -412,6 +412,13 @@ def _propagation_options(command: argparse.ArgumentParser, *, plan: bool = True)
             metavar="FILE",
             help="annotations, mesh and machine of a TOML or JSON file; --annotate comes on top",
         )
+    command.add_argument(
+        "--rule",
+        action="append",
+        default=[],
+        metavar="FILE.py",
+        help="Python that you trust, executed first: its hs.register_rule say how custom calls split; may be repeated",
+    )
     command.add_argument("--mesh", type=_mesh, metavar="AXIS=N,...", help="axis names, major to minor: data=2,model=4")
     for edge in ("outputs", "parameters"):
         command.add_argument(

@@ -16,6 +16,7 @@ from typing import Any
 from hlosharding.cli.array_file import ArrayFile
 from hlosharding.cli.devices import choose_devices
 from hlosharding.cli.files import read_program, working, write
+from hlosharding.cli.rules import execute_rules
 from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import Machine, machine_for, machine_named, read_machine
 from hlosharding.errors import CostError, LoadError, ModuleError, PlanError, ShardingError
@@ -77,8 +78,21 @@ class GivenProgram:
         module = self.load()
         if self.plan.strategy and mesh is not None:
             # A strategy speaks in JAX's words, and JAX takes its devices before.
-            choose_devices(getattr(self.arguments, "platform", "cpu"), mesh.num_devices)
-        return apply_plan(self.plan, module)
+            self._choose_devices(mesh.num_devices)
+        module = apply_plan(self.plan, module)
+        self.execute_rules(self._num_devices_of(module))
+        return module
+
+    def execute_rules(self, count: int) -> None:
+        """The files of `--rule`, which may ask JAX for one of so many devices."""
+        if self.arguments.rule:
+            self._choose_devices(count)
+            with working("executing rules"):
+                for path in self.arguments.rule:
+                    execute_rules(path)
+
+    def _choose_devices(self, count: int) -> None:
+        choose_devices(getattr(self.arguments, "platform", "cpu"), count)
 
     @cached_property
     def is_onnx(self) -> bool:
@@ -129,11 +143,14 @@ class GivenProgram:
     @property
     def num_devices(self) -> int:
         """How many devices it is for: as `-n` says, as the module says, or as the mesh has."""
-        if self.arguments.num_partitions is not None:
+        return self._num_devices_of(self.module)
+
+    def _num_devices_of(self, module: Module) -> int:
+        if getattr(self.arguments, "num_partitions", None) is not None:
             return int(self.arguments.num_partitions)
-        if self.module.num_partitions > 1 or self.module.mesh is None:
-            return self.module.num_partitions
-        return self.module.mesh.num_devices
+        if module.num_partitions > 1 or module.mesh is None:
+            return module.num_partitions
+        return module.mesh.num_devices
 
     @property
     def num_devices_named(self) -> int:

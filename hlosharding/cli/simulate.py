@@ -57,6 +57,7 @@ def _simulate_program(program: GivenProgram) -> None:
 def _planned(program: GivenProgram) -> Schedule:
     """The program cut as a plan with stages and microbatches says."""
     module = program.load()
+    program.execute_rules(module.num_partitions)
     with working("cutting into stages"):
         return schedule_of(program.plan, module)
 

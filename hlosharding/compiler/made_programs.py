@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from hlosharding.compiler.partitioned import CompiledFunction, Partitioned
-from hlosharding.rules import count_rules
+from hlosharding.rules import count_changes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +38,7 @@ def made_of(function: Any, said: Any) -> MadePrograms:
     if type(function).__eq__ is not object.__eq__:
         return MadePrograms()
     try:
-        return _made.setdefault(function, {}).setdefault((count_rules(), *_comparable(said)), MadePrograms())
+        return _made.setdefault(function, {}).setdefault((count_changes(), *_comparable(said)), MadePrograms())
     except TypeError:  # no hash, or no weak reference
         return MadePrograms()
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast, overload
 
 from hlosharding import xla_bridge
 from hlosharding.collector import collector_waits
 from hlosharding.compiler.alternatives import best_program
 from hlosharding.compiler.collective_explanation import CollectiveExplanation, explained_collective, meant_collectives
+from hlosharding.compiler.silent_regions import broken_regions
 from hlosharding.compiler.split_explanation import SplitExplanation, explained_split
 from hlosharding.cost import CostReport, Machine, Topology, cost, leaves_on_host, machine_of, machines, preset_of_kind
 from hlosharding.deep_stack import deep_stack
@@ -391,7 +392,8 @@ def partition(
     What XLA compiled already for several devices is taken as it stands, to be listed and priced.
     `num_partitions`: by default the module's own, or what its shardings name.  `machine`: whose prices decide; by
     default the preset that fits JAX's devices.  `options`: what reshards minimise, and whether products overlap with
-    permutes.  Raises PartitionError, of a Module also PropagationError.
+    permutes.  Raises PartitionError, for collectives in a region of `hs.no_communication`, too; of a Module also
+    PropagationError.
 
     >>> import hlosharding as hs
     >>> text = '''HloModule m, num_partitions=2
@@ -409,11 +411,28 @@ def partition(
     prices = prices_of(machine, count, source)
     if source.is_scheduled and source.num_partitions > 1:
         return Partitioned(LocalProgram(source, [_COMPILED_ALREADY]), source, prices, propagation)
+    chosen = _best(source, propagation, prices, count, options)
+    error = _broken(chosen)
+    if error is not None:  # work may have been spread for its price alone
+        chosen = _best(source, propagation, prices, count, replace(options or PartitionOptions(), only_propagated=True))
+        error = _broken(chosen)
+    if error is not None:
+        raise error
+    return chosen
+
+
+def _best(
+    source: Module, propagation: Propagation, prices: Machine, count: int, options: PartitionOptions | None
+) -> Partitioned:
     with blaming(source):
         local = best_program(
             source, num_partitions=count, machine=prices, options=options, annotated=propagation.annotated
         )
     return Partitioned(local, source, prices, propagation, options)
+
+
+def _broken(made: Partitioned) -> PartitionError | None:
+    return broken_regions(made.module, partial(made.explain_collectives, priced=False))
 
 
 def prices_of(machine: Machine | Topology | None, num_devices: int, module: Module) -> Machine:

@@ -22,7 +22,7 @@ from hlosharding.frontends import TracedCall
 from hlosharding.ir import Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.propagation import Propagation, propagate
-from hlosharding.rules import count_rules
+from hlosharding.rules import count_changes
 
 _REMEMBERED = 256
 """Executables of functions that may be gone: libraries jit a new closure for each call."""
@@ -49,13 +49,13 @@ class Trace:
     @property
     def shared_key(self) -> tuple[Any, int]:
         """Equal for calls of a function that are the same program, until another rule is registered."""
-        return self.call.key, count_rules()
+        return self.call.key, count_changes()
 
     def said(self) -> tuple[Any, ...]:
         """What the executable depends on beside the program."""
         devices = self.call.signature.devices or ()
         compilation = xla_bridge.compilation_key(devices, self.compiler_options) if devices else None
-        return compilation, self.call.donated, self.keep_unused, count_rules(), sorted(self.compiler_options.items())
+        return compilation, self.call.donated, self.keep_unused, count_changes(), sorted(self.compiler_options.items())
 
 
 class ProgramOnce:

@@ -29,7 +29,7 @@ from hlosharding.ir import (
 )
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.registry import Registry
-from hlosharding.rules import EstimatedCost, call_costs
+from hlosharding.rules import EstimatedCost, registered_name, users_calls
 from hlosharding.spmd import device_groups, devices_of
 
 FREE = frozenset(
@@ -330,9 +330,9 @@ def _batch_norm(op: Instruction) -> OpWork:
 @SPECIAL.register("custom-call")
 def _custom_call(op: Instruction) -> OpWork:
     target = op.custom_call_target
-    said = call_costs.get(target)
-    if said is not None:
-        return _said_cost(op, said(op))
+    said = users_calls.get(registered_name(op))
+    if said is not None and said.cost is not None:
+        return _said_cost(op, said.cost(op))
     if "gemm" in target or "matmul" in target:
         return _library_product(op)
     found = fused_attention(op)

@@ -22,6 +22,7 @@ from hlosharding.errors import ExecutionError, ShardingError
 from hlosharding.executor.boundary import Boundary, BoundaryArray
 from hlosharding.executor.cpu_int2 import refuse_cpu_int2
 from hlosharding.executor.custom_calls import prepare_custom_calls
+from hlosharding.executor.kernels import kernels_of
 from hlosharding.executor.source import ProgramSource
 from hlosharding.executor.text import comment_text
 from hlosharding.ir import FunctionBoundary, Module
@@ -50,6 +51,7 @@ def load_source(module: Module, written: ProgramSource) -> Callable[[Any], Any]:
     namespace: dict[str, Any] = {
         "CONSTANTS": written.constants,
         "CALLBACKS": module.callbacks,
+        "KERNELS": kernels_of(module),
         "__name__": "hlosharding_program",
     }
     exec(compile(written.text, name, "exec"), namespace)

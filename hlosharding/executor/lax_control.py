@@ -8,6 +8,7 @@ from __future__ import annotations
 from hlosharding.executor.attention_calls import attention_text, is_attention
 from hlosharding.executor.callbacks import callback_text, is_callback
 from hlosharding.executor.emit import EMITTERS, EmittedOp, raw
+from hlosharding.executor.kernels import is_users_kernel, kernel_text
 from hlosharding.ir import memory_of, while_parts
 
 
@@ -46,6 +47,8 @@ def _custom_call(op: EmittedOp) -> str:
     if memory is not None:
         # Where the backend has but one memory JAX makes nothing of it.
         return f"jax.device_put({op.arg_list}, jax.memory.Space.{memory.capitalize()})"
+    if is_users_kernel(op.inst):
+        return kernel_text(op.inst, op.arg_list)
     if is_attention(op.inst):
         return attention_text(op.inst, op.arg_list, op.program.raw(op.inst))
     return callback_text(op.inst, op.arg_list) if is_callback(op.inst) else raw(op)

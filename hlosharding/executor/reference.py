@@ -23,6 +23,7 @@ from hlosharding.executor.custom_calls import prepare_custom_calls
 from hlosharding.executor.emit import REFUSED
 from hlosharding.executor.extract import extract
 from hlosharding.executor.flow import CodeLine, Flow, Tree, Var, flow_of, leaves
+from hlosharding.executor.kernels import call_kernel, is_users_kernel
 from hlosharding.executor.reference_collectives import Values, run_collective
 from hlosharding.ir import COLLECTIVES, DEVICE_NUMBERS, Computation, Instruction, Module, while_parts
 
@@ -154,7 +155,7 @@ class _ReferenceRun:
         return levels
 
     def _is_special(self, inst: Instruction) -> bool:
-        if inst.opcode in _INTERPRETED or is_callback(inst) or is_attention(inst):
+        if inst.opcode in _INTERPRETED or is_callback(inst) or is_users_kernel(inst) or is_attention(inst):
             return True
         return any(self._has_special(c) for c in inst.called)
 
@@ -179,6 +180,8 @@ class _ReferenceRun:
             return self.computation(inst.called[0], flat)
         if is_callback(inst):
             return {d: call_python(inst, values) for d, values in flat.items()}
+        if is_users_kernel(inst):
+            return {d: call_kernel(inst, values) for d, values in flat.items()}
         if is_attention(inst):
             return {d: attend(inst, values) for d, values in flat.items()}
         if inst.opcode in COLLECTIVES:

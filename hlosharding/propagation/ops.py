@@ -16,6 +16,7 @@ from hlosharding.propagation.graph import PropagationGraph
 from hlosharding.propagation.handlers import other_operands
 from hlosharding.propagation.indices import parallel_dims
 from hlosharding.propagation.op_view import Edge, Memos, OpView, leaf_range, memos_from, same_dims
+from hlosharding.rules import function_signature
 
 _ATTRIBUTES: dict[str, Callable[[Instruction], Any]] = {
     **dict.fromkeys(("broadcast", "concatenate", "reduce", "reverse", "sort", "transpose"), attributes_of),
@@ -23,6 +24,7 @@ _ATTRIBUTES: dict[str, Callable[[Instruction], Any]] = {
     **dict.fromkeys(("reduce-window", "select-and-scatter"), attributes_of),
     **dict.fromkeys(("async-start", "async-update", "async-done"), lambda i: i.proto.async_execution_thread),
     "call": lambda i: i.frontend_attributes.get(PARTITIONING_MARK),
+    "custom-call": function_signature,
 }
 """What decides how shardings move, beyond opcode and shapes."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from hlosharding.ir import CONTROL_FLOW, ELEMENTWISE, SIDE_EFFECTS_IN_XLA, Instruction, is_custom_partitioning
 from hlosharding.ir import custom_call_targets as targets
+from hlosharding.rules import function_signature
 
 NEVER = 9
 """A level that is never reached."""
@@ -139,7 +140,9 @@ def may_receive(instruction: Instruction, opcode: str, elementwise: bool, target
         return opcode != "rng" or spmd
     if opcode == "custom-call":
         barrier = target in (SHARD_BARRIER_FROM, SHARD_BARRIER_TO)
-        return spmd and (barrier or is_pass_through_call(instruction, target) or batch_dims(instruction) > 0)
+        if barrier or is_pass_through_call(instruction, target) or batch_dims(instruction) > 0:
+            return spmd
+        return spmd and function_signature(instruction) is not None
     if opcode == "call":
         return spmd and is_custom_partitioning(instruction)
     return opcode in RECEIVERS or (spmd and opcode in SPMD_RECEIVERS)

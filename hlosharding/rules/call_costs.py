@@ -1,6 +1,6 @@
 """What one run of a custom call costs: what its user says, for nobody else can know.
 
-Floor: rules.  Filled by `register_rule`; the cost room reads it.
+Floor: rules.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from hlosharding.ir import Instruction
-from hlosharding.registry import Registry
 
 
 class CallCost(NamedTuple):
@@ -44,4 +43,3 @@ class EstimatedCost(Protocol):
 
 CostFunction = Callable[[Instruction], EstimatedCost]
 """Of the call as one device runs it."""
-call_costs: Registry[str, CostFunction] = Registry("the table of custom-call costs")

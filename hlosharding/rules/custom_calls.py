@@ -1,25 +1,40 @@
 """Custom calls: the targets JAX emits whose meaning is known, and the user's own.
 
-Floor: rules.  The only table of this room that grows after import, through `register_rule`.
+Floor: rules.  What users said (`registration.py`) comes before what is known here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from hlosharding.errors import RuleError
 from hlosharding.ir import RULE_MARK, Instruction, Module
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.registry import Registry
 from hlosharding.rules import attention
-from hlosharding.rules.call_costs import CostFunction, call_costs
+from hlosharding.rules.call_costs import CostFunction
 from hlosharding.rules.checks import check_signature
-from hlosharding.rules.notation import parse_rule, parse_shardy_rule
+from hlosharding.rules.notation import parse_shardy_rule
 from hlosharding.rules.reductions import topk
 from hlosharding.rules.signature import DataFlow, Opaque, Signature, SignatureMaker, same_dims
 
 Rule = Callable[[Instruction], Signature]
-custom_rules: Registry[str, Rule] = Registry("the table of custom-call rules")
+known_rules: Registry[str, Rule] = Registry("the table of custom-call rules")
+
+
+class UsersCall(NamedTuple):
+    """What a user says of a custom call."""
+
+    rule: Rule
+    cost: CostFunction | None
+    is_like_a_function: bool
+    """Of JAX's ops: then propagation goes through the call, too."""
+    kernel: Callable[..., Any] | None
+    """What makes the call, on arrays of any shape."""
+
+
+users_calls: dict[str, UsersCall] = {}
+"""Of this process, by the name that `register_rule` was told."""
 
 _PASS = (targets.SHARDING, targets.X64_COMBINE, targets.LAYOUT_CONSTRAINT, *sorted(targets.PLACEMENTS))
 _RESIZE = ("ResizeNearest", "ResizeBilinear", "ResizeNearestGrad", "ResizeBilinearGrad")
@@ -30,12 +45,56 @@ def custom_call(inst: Instruction) -> Signature | DataFlow | Opaque:
     target = inst.custom_call_target
     if target in targets.MANUAL_CONVERSIONS:
         return DataFlow("manual")
-    rule = custom_rules.get(target) or _carried_rule(inst)
+    said = users_calls.get(registered_name(inst))
+    rule = said.rule if said is not None else known_rules.get(target) or _carried_rule(inst)
     if rule is None:
-        return Opaque(f"no rule for custom call {target!r}: register one with hlosharding.register_rule")
+        name = next(reversed(_kernel_names(inst)), target)
+        return Opaque(f"no rule for custom call {name!r}: register one with hlosharding.register_rule")
     signature = rule(inst)
     check_signature(signature, inst)
     return signature
+
+
+_PALLAS, _SHARD_MAP = "pallas_call", "shard_map"
+
+
+def registered_name(inst: Instruction) -> str:
+    """By which users said something of a call: its target, or a name of its kernel."""
+    names = _kernel_names(inst) if users_calls else ()
+    return next((name for name in names if name in users_calls), inst.custom_call_target)
+
+
+def is_whole_kernel(inst: Instruction) -> bool:
+    """Is it a Pallas kernel whose code was made for whole arrays, since it stands in no `shard_map`?"""
+    return _is_kernel(inst) and _SHARD_MAP not in _scopes(inst)
+
+
+def _is_kernel(inst: Instruction) -> bool:
+    return inst.opcode == "custom-call" and _PALLAS in _scopes(inst)
+
+
+def _kernel_names(inst: Instruction) -> Sequence[str]:
+    """Of a Pallas kernel, whose target all kernels share: the scopes around it, the most first; () of other calls.
+
+    The innermost is the `name` of its `pallas_call`, else the jitted function around it.
+    """
+    if not _is_kernel(inst):
+        return ()
+    scopes = _scopes(inst)
+    around = scopes[: scopes.index(_PALLAS)]
+    return ["/".join(around[n:]) for n in range(len(around))]
+
+
+def _scopes(inst: Instruction) -> list[str]:
+    """Names of functions, scopes and primitives around an op, without what JAX made of them: `jvp(f)` is f."""
+    names = (part.rstrip(")").rpartition("(")[2] for part in inst.op_name.split("/"))
+    return [name for name in names if name]
+
+
+def function_signature(inst: Instruction) -> Signature | None:
+    """The signature of a call that a user wants split like a function of JAX's ops; None of all others."""
+    said = users_calls.get(registered_name(inst))
+    return said.rule(inst) if said is not None and said.is_like_a_function else None
 
 
 def _carried_rule(inst: Instruction) -> Rule | None:
@@ -45,48 +104,6 @@ def _carried_rule(inst: Instruction) -> Rule | None:
         return _batched_dims(int(given["num_batch_dims"]))
     text = given.get(RULE_MARK) or given.get("sdy.sharding_rule")
     return parse_shardy_rule(text).bind if text else None
-
-
-def register_rule(
-    target: str,
-    rule: Rule | str,
-    *,
-    reduction_factors: Sequence[str] = (),
-    need_replication_factors: Sequence[str] = (),
-    permutation_factors: Sequence[str] = (),
-    reducer: str = "add",
-    cost: CostFunction | None = None,
-    **sizes: int,
-) -> None:
-    """Declare how the dims of a custom call relate: a function of the instruction, or text.
-
-    The text is that of JAX's `custom_partitioning(sharding_rule=...)`: operands and results as lists of factor names,
-    `...` for leading dims, `(a b)` for a dim of two factors (of which `sizes` gives all but one).  Raises RuleError for
-    text that is no rule, HloShardingError for a target that has one.
-
-    `cost`: what the call costs on one device, whose shapes the instruction has then: a `CallCost`, or Pallas's
-    `CostEstimate`.  Without it a call counts the bytes of its operands and results, and no arithmetic.
-
-    >>> register_rule("doctest_matmul", "... m k, k n -> ... m n", reduction_factors=("k",))
-    >>> register_rule("doctest_matmul", "m k, k n -> m n")
-    Traceback (most recent call last):
-        ...
-    hlosharding.errors.HloShardingError: the table of custom-call rules already has an entry for 'doctest_matmul'; ...
-    """
-    if isinstance(rule, str):
-        rule = parse_rule(
-            rule,
-            reduction_factors=reduction_factors,
-            need_replication_factors=need_replication_factors,
-            permutation_factors=permutation_factors,
-            reducer=reducer,
-            **sizes,
-        ).bind
-    elif reduction_factors or need_replication_factors or permutation_factors or sizes:
-        raise RuleError(f"the rule of {target!r} is a function and says all by itself", remedy="drop the factor lists")
-    custom_rules.add(target, rule)
-    if cost is not None:
-        call_costs.add(target, cost)
 
 
 def _batched_dims(count: int) -> Rule:
@@ -161,19 +178,13 @@ def _enter_known_targets() -> None:
     ]
     for names, rule in tables:
         for target in names:
-            custom_rules.add(target, rule)
+            known_rules.add(target, rule)
 
 
 _enter_known_targets()
-_KNOWN_TARGETS = frozenset(custom_rules)
-
-
-def count_rules() -> int:
-    """Of custom calls that have a rule: it grows where `register_rule` adds one, and none is ever replaced."""
-    return len(custom_rules)
 
 
 def has_users_rule(module: Module) -> bool:
     """Whether the module calls a target that `register_rule` declared in this process."""
     calls = (i for i in module.instructions if i.opcode == "custom-call")
-    return any(i.custom_call_target in custom_rules and i.custom_call_target not in _KNOWN_TARGETS for i in calls)
+    return any(registered_name(call) in users_calls for call in calls)

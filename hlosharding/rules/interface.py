@@ -15,7 +15,7 @@ from typing import TypeAlias
 from hlosharding.errors import RuleError
 from hlosharding.ir import Instruction
 from hlosharding.rules.checks import check_signature
-from hlosharding.rules.custom_calls import register_rule
+from hlosharding.rules.registration import register_rule
 from hlosharding.rules.signature import Debt, Dims, Factor, Halo, Nothing, Reduce, Signature, Whole
 
 Term: TypeAlias = tuple[int, int]

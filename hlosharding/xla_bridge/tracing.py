@@ -8,8 +8,9 @@ from __future__ import annotations
 import copy
 import functools
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +29,12 @@ def is_tracing() -> bool:
     """Is JAX tracing a function around us (`jit`, `grad`, `scan` ...), so that even concrete arrays become traced?"""
     core = first_import("jax._src.core")
     return not core.trace_state_clean()
+
+
+def outside_traces() -> AbstractContextManager[Any]:
+    """What runs in it computes, also while JAX traces a function around us."""
+    core = first_import("jax._src.core")
+    return core.eval_context()
 
 
 @contextmanager
@@ -220,8 +227,27 @@ def lowering_with_calls(found: list[dict[str, Any]], attribute: str, rule_attrib
 
     # A rule of this one lowering's own: JAX's cache of lowerings, which knows nothing of `found`, is not asked.
     parameters = first_import("jax._src.interpreters.mlir").LoweringParameters
-    rules = ((module.custom_partitioning_p, as_call),)
+    rules = ((module.custom_partitioning_p, as_call), *_kernels_for_one_device())
     return {"_private_parameters": parameters(override_lowering_rules=rules)}
+
+
+def _kernels_for_one_device() -> list[tuple[Any, Any]]:
+    """Pallas kernels are lowered as for one device: for several JAX refuses those of TPUs, since XLA cannot split them.
+
+    Inside a `shard_map` they are for one already.
+    """
+    if "jax._src.pallas.pallas_call" not in sys.modules:
+        return []
+    kernels = first_import("jax._src.pallas.pallas_call")
+    alone = first_import("jax._src.sharding_impls").ShardingContext(num_devices=1)
+
+    def lowered(context: Any, *values: Any, **given: Any) -> Any:
+        module = context.module_context
+        if not getattr(module.axis_context, "manual_axes", None):
+            context = context.replace(module_context=module.replace(axis_context=alone))
+        return kernels._pallas_call_lowering(context, *values, **given)
+
+    return [(kernels.pallas_call_p, lowered)]
 
 
 @once

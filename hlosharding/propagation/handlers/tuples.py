@@ -5,10 +5,14 @@ Floor: propagation.
 
 from __future__ import annotations
 
+from functools import partial
+
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings
+from hlosharding.propagation.handlers.user_functions import offer_results, operand_by_rule, results_by_rule
 from hlosharding.propagation.improving import Receiver
 from hlosharding.propagation.op_view import Edge, OpView, element_sharding, is_partitioned, leaf_range, same_dims
 from hlosharding.propagation.policy import SHARD_BARRIER_FROM, batch_dims, is_pass_through_call
+from hlosharding.rules import function_signature
 from hlosharding.sharding import (
     HloSharding,
     add_shape_dims,
@@ -129,6 +133,10 @@ def _custom_call(op: OpView, receiver: Receiver, operands: Shardings, level: int
     if count and not is_pass_through_call(op.instruction, op.target):
         _batched_call(op, receiver, operands, count)
         return
+    rule = function_signature(op.instruction)
+    if rule is not None:
+        offer_results(op, receiver, operands, level, partial(results_by_rule, rule))
+        return
     source = operands[0] if operands else None
     if op.target == SHARD_BARRIER_FROM or source is None or not source.is_spatially_partitioned():
         return
@@ -159,6 +167,9 @@ def _batch_part(sharding: HloSharding, count: int) -> HloSharding:
 
 @BACKWARD.register("custom-call")
 def _custom_call_operand(edge: Edge, own: object, user: HloSharding, others: object, level: int) -> HloSharding | None:
+    rule = function_signature(edge.op.instruction)
+    if rule is not None:
+        return operand_by_rule(edge, rule, user)
     return user if same_dims(edge.shape, edge.op.shape) else None
 
 

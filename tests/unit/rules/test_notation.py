@@ -1,30 +1,12 @@
-"""Rules as text: what parses, what does not, and what users register."""
+"""Rules as text: what parses, and what does not."""
 
 from __future__ import annotations
 
 import pytest
 
-from hlosharding.errors import HloShardingError, RuleError
-from hlosharding.ir import Builder, Instruction, Shape
-from hlosharding.rules import (
-    Halo,
-    Nothing,
-    Opaque,
-    Reduce,
-    Signature,
-    SignatureMaker,
-    Whole,
-    parse_rule,
-    parse_shardy_rule,
-    register_rule,
-    signature_of,
-)
-
-
-def call(target: str, operands: list[str], result: str) -> Instruction:
-    main = Builder("m").computation("main")
-    parameters = [main.parameter(n, Shape.parse(text)) for n, text in enumerate(operands)]
-    return main.add("custom-call", Shape.parse(result), parameters, custom_call_target=target)
+from hlosharding.errors import RuleError
+from hlosharding.rules import Halo, Nothing, Reduce, Whole, parse_rule, parse_shardy_rule
+from tests.support.custom_calls import call
 
 
 def test_leading_dims_are_shared() -> None:
@@ -109,37 +91,3 @@ def test_shardys_spelling() -> None:
     assert bound.factors[bound.index["k"]].owes == Reduce("add")
     with pytest.raises(RuleError, match="no sharding rule"):
         parse_shardy_rule("nonsense")
-
-
-def test_registered_rules_are_used_and_checked() -> None:
-    inst = call("unit_test_scale", ["f32[4,6]"], "f32[4,6]")
-    assert isinstance(signature_of(inst), Opaque)
-    register_rule("unit_test_scale", "i j -> i j")
-    assert str(signature_of(inst)) == "i j -> i j"
-    with pytest.raises(RuleError, match="2 dims"):
-        signature_of(call("unit_test_scale", ["f32[4]"], "f32[4]"))
-    with pytest.raises(HloShardingError, match="already has an entry"):
-        register_rule("unit_test_scale", "i j -> i j")
-
-
-def test_functions_as_rules() -> None:
-    def rule(inst: Instruction) -> Signature:
-        make = SignatureMaker(inst)
-        make.factor("b", inst.shape.dims[0], [(0, 0)], [(0, 0)])
-        return make.build()
-
-    register_rule("unit_test_rows", rule)
-    assert str(signature_of(call("unit_test_rows", ["f32[4,6]"], "f32[4,3]"))) == "b _ -> b _"
-    with pytest.raises(RuleError, match="says all by itself"):
-        register_rule("unit_test_other", rule, reduction_factors=("b",))
-
-
-def test_a_lying_function_is_caught() -> None:
-    def rule(inst: Instruction) -> Signature:
-        make = SignatureMaker(inst)
-        make.factor("b", 7, [(0, 0)], [(0, 0)])
-        return make.build()
-
-    register_rule("unit_test_liar", rule)
-    with pytest.raises(RuleError, match="dim 0 is 4, and its factors b make 7"):
-        signature_of(call("unit_test_liar", ["f32[4]"], "f32[4]"))

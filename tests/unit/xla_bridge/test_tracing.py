@@ -25,6 +25,33 @@ def test_the_dialect_of_lowering_is_chosen_by_a_context(enabled: bool) -> None:
     assert ("sdy." in lowered.as_text()) == enabled
 
 
+def test_outside_of_traces_arrays_are_arrays() -> None:
+    import jax
+
+    seen: list[float] = []
+
+    def traced(x: Any) -> Any:
+        with xla_bridge.outside_traces():
+            seen.append(float(jax.jit(lambda y: y + 1)(np.float32(1.0))))
+        return x
+
+    jax.jit(traced)(1.0)
+    assert seen == [2.0]
+
+
+def test_kernels_for_tpus_are_lowered_for_several_devices() -> None:
+    import jax
+    from jax.experimental.pallas.ops.tpu.example_kernel import double
+
+    mesh = jax.sharding.Mesh(np.array(xla_bridge.cpu_devices(2)), ("a",))
+    split = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("a"))
+    traced = jax.jit(double, in_shardings=split).trace(jax.ShapeDtypeStruct((16, 128), np.float32))
+    with pytest.raises(NotImplementedError, match="cannot be automatically partitioned"):
+        traced.lower(lowering_platforms=("tpu",))
+    options = xla_bridge.lowering_with_calls([], "place", "rule")
+    assert "tpu_custom_call" in traced.lower(lowering_platforms=("tpu",), **options).as_text()
+
+
 def test_whether_jax_can_lower_for_gspmd_is_asked_of_its_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     from jax._src import config
 
