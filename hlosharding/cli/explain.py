@@ -8,9 +8,8 @@ from __future__ import annotations
 from argparse import Namespace
 
 from hlosharding.cli.programs import GivenProgram, present
-from hlosharding.compiler import is_line, made_at
+from hlosharding.compiler import explain_line, is_line, made_at
 from hlosharding.ir import Instruction, Module
-from hlosharding.propagation import Explanation, Propagation
 from hlosharding.report import View, collective_explanations_view, explanations_view, split_view
 
 
@@ -25,14 +24,9 @@ def _answer(arguments: Namespace) -> View:
         return collective_explanations_view(program.partition().explain_collectives(name))
     if arguments.splits:
         return split_view(program.partition().explain(name))
-    return explanations_view(_explanations(program.propagate(), name), whole=arguments.whole)
-
-
-def _explanations(propagated: Propagation, name: str) -> list[Explanation]:
-    """Of a source line all values; else what `Propagation.explain` understands."""
-    if is_line(name):
-        return [propagated.explain(inst.name) for inst in made_at(propagated.module, name)]
-    return [propagated.explain(name)]
+    propagated = program.propagate()
+    told = explain_line(propagated, name) if is_line(name) else [propagated.explain(name)]
+    return explanations_view(told, whole=arguments.whole)
 
 
 def find_values(module: Module, name: str) -> list[Instruction]:

@@ -19,7 +19,7 @@ from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.plans import PlanFile
 from hlosharding.progress import Progress, counting
-from hlosharding.propagation import LostOffer, Propagation, propagate
+from hlosharding.propagation import Propagation, propagate
 from hlosharding.reshard import MORE_WORK
 from hlosharding.search.candidates import find_candidates
 from hlosharding.search.comparison import time_text
@@ -209,7 +209,7 @@ def _goal(before: Propagation, target: Instruction, conflict: str | None) -> _Go
     def grade(after: Propagation) -> int | None:
         here = (one for name in (target.name, *chosen) for one in after.explain(name).conflicts)
         # Asked first, since the conflicts of a whole program take their time.
-        if not pairs.isdisjoint(map(_pair, here)) or len(after.conflicts) > count:
+        if not pairs.isdisjoint(one.pair for one in here) or len(after.conflicts) > count:
             return None
         return int(len(after.conflicts) == count)
 
@@ -219,10 +219,6 @@ def _goal(before: Propagation, target: Instruction, conflict: str | None) -> _Go
 def _tiles(after: Propagation, target: Instruction) -> int:
     found = after.shardings.get(target.name)
     return 1 if found is None else found.num_tiles
-
-
-def _pair(lost: LostOffer) -> frozenset[str]:
-    return frozenset((lost.winner.name, lost.loser.name))
 
 
 # ---- the answers
