@@ -118,7 +118,10 @@ def _add_compile(commands: Any) -> None:
 def _add_explain(commands: Any) -> None:
     command = _command(commands, "explain", "say why a value has its sharding, or why a collective is there")
     command.add_argument(
-        "name", metavar="NAME", help="a value, a parameter's path, a source line (model.py:31), or a collective (#3)"
+        "name",
+        metavar="NAME",
+        help="a value, a parameter's path, a source line (model.py:31), a collective (#3), or one of XLA's own program"
+        " (xla#3, xla:model.py:31)",
     )
     _propagation_options(command)
     _partition_options(command)

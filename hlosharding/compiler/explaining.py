@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from re import compile as pattern
 
@@ -40,8 +40,9 @@ def explain(program: Partitioned | Propagation | Module, what: int | str | Colle
 
     `what`: a collective (itself, its number among `Partitioned.collectives`, or "#3"); a source line ("model.py:31"):
     its collectives, its values, and the conflicts that go back to it; a value, a parameter's path.  Collectives are
-    those of the program as it is partitioned by default, unless it is partitioned already.  Raises ModuleError for what
-    is not in it.
+    those of the program as it is partitioned by default, unless it is partitioned already; or one that XLA made of the
+    same program, `hs.collectives(hs.load(jitted.lower(x).compile().as_text()))[3]`: at which op it stands, and what our
+    program has there.  Raises ModuleError for what is not in it.
 
     >>> import hlosharding as hs
     >>> text = '''HloModule m
@@ -54,7 +55,7 @@ def explain(program: Partitioned | Propagation | Module, what: int | str | Colle
     #0 collective-permute f32[4] in groups of 2: 16 bytes
     """
     if not isinstance(what, str) or what.startswith("#"):
-        return Explanations(tuple(_partitioned(program).explain_collectives(what)))
+        return Explanations(tuple(_of_collective(_partitioned(program), what)))
     if is_line(what):
         return Explanations(_of_line(program, what))
     return Explanations((_of_name(program, what),))
@@ -63,6 +64,13 @@ def explain(program: Partitioned | Propagation | Module, what: int | str | Colle
 def is_line(text: str) -> bool:
     """Is it spelled like a source line, "model.py:31"?"""
     return _LINE.fullmatch(text) is not None
+
+
+def _of_collective(program: Partitioned, what: int | str | Collective) -> Sequence[CollectiveExplanation]:
+    if not isinstance(what, Collective) or what in program.collectives:
+        return program.explain_collectives(what)
+    [found] = program.explain_collectives(what, of=[what])
+    return [replace(found, number=None)]
 
 
 def _of_name(program: Partitioned | Propagation | Module, name: str) -> Answer:

@@ -15,6 +15,7 @@ from hlosharding.collector import collector_waits
 from hlosharding.compiler.alternatives import best_program
 from hlosharding.compiler.collective_explanation import CollectiveExplanation, explained_collective, meant_collectives
 from hlosharding.compiler.split_explanation import SplitExplanation, explained_split
+from hlosharding.compiler.xla_collectives import op_of_xla, ours_at
 from hlosharding.cost import CostReport, Machine, Topology, cost, leaves_on_host, machine_of, machines, preset_of_kind
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import ExecutionError, PartitionError
@@ -115,16 +116,29 @@ class Partitioned(InNotebooks):
         """
         return self._explain_op(what) if isinstance(what, str) else self.explain_collectives(what)[0]
 
-    def explain_collectives(self, *which: int | str | Collective, priced: bool = True) -> list[CollectiveExplanation]:
+    def explain_collectives(
+        self, *which: int | str | Collective, of: Sequence[Collective] | None = None, priced: bool = True
+    ) -> list[CollectiveExplanation]:
         """Of several at once: by number (3, "#3"), by source line ("model.py:31"), by name.
 
-        `priced`: also how else the ops that needed them could be split.  Raises ModuleError for one that is not there.
+        `of`: not of its own, but of those of another program that was made of the same, as XLA's own; such a one is
+        explained by the op of this program for which it was made.  `priced`: also how else the ops that needed them
+        could be split.  Raises ModuleError for one that is not there.
         """
-        found, source = self.collectives, self._source
-        numbers = list(dict.fromkeys(number for what in which for number in meant_collectives(found, what)))
-        names = [found[number].needed_by for number in numbers] if priced else []
-        splits = {name: alternatives_of(self.plans[name]) for name in names if name in self.plans}
-        return [explained_collective(n, found[n], source, self.propagation, splits) for n in numbers]
+        found = self.collectives if of is None else of
+        numbers = dict.fromkeys(number for what in which for number in meant_collectives(found, what))
+        return [self._explain_collective(found, number, is_own=of is None, priced=priced) for number in numbers]
+
+    def _explain_collective(
+        self, found: Sequence[Collective], number: int, *, is_own: bool, priced: bool
+    ) -> CollectiveExplanation:
+        ours, source = self.collectives, self._source
+        name = found[number].needed_by if is_own else op_of_xla(source, ours, found, number)
+        op = source.find(name)
+        plan = self.plans.get(name) if priced and op is not None else None
+        there = None if is_own else ours_at(op, ours) if op is not None else ()
+        splits = alternatives_of(plan) if plan is not None else None
+        return explained_collective(number, found[number], op, self.propagation, splits, there)
 
     def _explain_op(self, name: str) -> SplitExplanation:
         if self.was_partitioned:

@@ -127,6 +127,7 @@ def _collective_view(one: CollectiveExplanation) -> View:
             "explanations": [_explanation_facts(one.wanted)] if one.wanted is not None else [],
             "operands": [{"number": n, **_explanation_facts(why)} for n, why in one.operands],
             "removals": one.removals,
+            "ours": None if one.ours is None else [each.name for each in one.ours],
         }
     )
     chains = [Tree(f"{what}\n{chain}") for what, chain in one.chains]

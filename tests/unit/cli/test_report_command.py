@@ -87,6 +87,16 @@ def test_a_collective_is_explained_by_number_and_by_line(capsys: pytest.CaptureF
         assert word in by_number
 
 
+def test_a_collective_of_xlas_is_explained_by_the_op_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+    told = output(capsys, "explain", MLP, "xla#0", *H100)
+    for line in ("needed by %dot.2 (dot at mlp.py:8)", "our program has there: all-reduce f32[32,128]"):
+        assert line in told
+    [record] = json.loads(output(capsys, "explain", MLP, "xla#0", *H100, "--emit", "json"))["collectives"]
+    assert (record["number"], record["needed_by"], len(record["ours"])) == (0, "dot.2", 1)
+    assert "no collective #7; they are #0 to #2" in error(capsys, "explain", MLP, "xla#7")
+    assert "no collective gone.py:3; they are #0 to #2" in error(capsys, "explain", MLP, "xla:gone.py:3")
+
+
 def test_what_is_wrong_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "no collective #7; they are #0 to #2" in error(capsys, "explain", MLP, "#7")
     assert "no collective mlp.py:1;" in error(capsys, "explain", MLP, "mlp.py:1", "--collectives")
