@@ -5,6 +5,7 @@ Floor: compiler.  Glue only: the partitioner rewrites, the cost room counts, the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,7 +35,7 @@ from hlosharding.ir import (
 from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner import LocalProgram, OpPlan, PartitionOptions, ShardingOverride, alternatives_of
 from hlosharding.propagation import Propagation, propagate
-from hlosharding.sharding import has_unconstrained_dims
+from hlosharding.sharding import has_unconstrained_dims, spell
 from hlosharding.spmd import Collective, collectives
 
 
@@ -171,8 +172,17 @@ class Partitioned(InNotebooks):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Ops that were not partitioned, each with its place and what that costs; loops whose trips are guesses."""
-        return (*self.local.warnings, *map(str, self._guessed_loops))
+        """Ops that were not partitioned, each with its place and what that costs; annotations that are bypassed, by
+        line; loops whose trips are guesses."""
+        return (*self.local.warnings, *self._bypassed_annotations, *map(str, self._guessed_loops))
+
+    @property
+    def _bypassed_annotations(self) -> Iterator[str]:
+        mesh = self.module.mesh
+        bypassed = [one for one in self.sharding_overrides if one.is_bypassed]
+        told = Counter((one.location or f"%{one.name}", spell(one.propagated, mesh), one.why) for one in bypassed)
+        for (where, asked, why), times in told.items():
+            yield f"{where}, {asked}{f', {times} times' if times > 1 else ''}: {why}"
 
     @cached_property
     def _guessed_loops(self) -> tuple[GuessedLoop, ...]:
@@ -182,8 +192,8 @@ class Partitioned(InNotebooks):
     def sharding_overrides(self) -> tuple[ShardingOverride, ...]:
         """Values whose sharding is not the propagated one, in program order, with the reason in a few words.
 
-        Inputs and what the user annotated are never among them; outputs only where nobody asked for a sharding, and
-        XLA makes one whole because it does not divide evenly.
+        Inputs are never among them; outputs only where nobody asked for a sharding, and XLA makes one whole because it
+        does not divide evenly; what the user annotated only where nobody reads it so, with what keeping it would cost.
         """
         return self.local.overrides
 
@@ -400,8 +410,9 @@ def partition(
     """Rewrite a program to per-device shapes with explicit collectives.
 
     A Module is propagated first (open inputs and outputs of a traced function take what suits the program).  Inputs,
-    outputs and what the user annotated keep their shardings; any other value may get a cheaper one than propagation's,
-    so may an output for which nobody asked for one, and of which a dim does not divide evenly.
+    outputs and what the user annotated keep their shardings, as long as anybody reads them so (`sharding_overrides`
+    says where nobody does); any other value may get a cheaper one than propagation's, so may an output for which nobody
+    asked for one, and of which a dim does not divide evenly.
     What XLA compiled already for several devices is taken as it stands, to be listed and priced.
     `num_partitions`: by default the module's own, or what its shardings name.  `machine`: whose prices decide; by
     default the preset that fits JAX's devices.  `options`: what reshards minimise, and whether products overlap with

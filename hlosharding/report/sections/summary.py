@@ -105,5 +105,5 @@ def _findings(about: ReportedProgram, groups: Sequence[Alike], copies: Sequence[
         }
     if about.partitioned.warnings:
         count = len(about.partitioned.warnings)
-        yield {"what": "not partitioned, or guessed", "figure": Shown(as_count(count), count), "share": None,
+        yield {"what": "warnings", "figure": Shown(as_count(count), count), "share": None,
                "which": about.partitioned.warnings[0], "location": ""}  # fmt: skip

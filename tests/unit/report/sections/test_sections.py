@@ -157,7 +157,8 @@ def test_layers_that_repeat_are_one_block() -> None:
 
 
 def test_layers_with_another_sharding_are_not_folded_with_the_rest() -> None:
-    text = layers(30).replace("t15 = f32[64,512] tanh(h15)", "t15 = f32[64,512] tanh(h15), sharding={replicated}")
+    plain = "t15 = f32[64,512] tanh(h15)"
+    text = layers(30).replace(plain, f"{plain}, sharding={{devices=[8,1]<=[8]}}")
     other = ReportedProgram(hs.partition(hs.load(text), machine=hs.machines.h100(8)))
     [odd] = [block for block in blocks_of(other, other.whole.entry) if any(op.name == "t15" for op in block.members)]
     assert odd.times == 1
