@@ -9,6 +9,7 @@ from hlosharding.plans.plan_reader import PipelineSteps
 from hlosharding.plans.replicated import is_held, replicated_values
 from hlosharding.plans.side import is_per_device
 from hlosharding.plans.smallest import smallest
+from hlosharding.plans.source_change import SourceChange, change_source
 
 __all__ = [
     "Difference",
@@ -17,6 +18,8 @@ __all__ = [
     "PipelineSteps",
     "PlanFile",
     "ShardingChange",
+    "SourceChange",
+    "change_source",
     "check_plan",
     "diff",
     "export_plan",
