@@ -11,8 +11,7 @@ from argparse import Namespace
 from hlosharding.cli.compile import compiled_on_cpu
 from hlosharding.cli.devices import choose_devices
 from hlosharding.cli.programs import GivenProgram, present
-from hlosharding.compiler import CollectiveExplanation, explain_line, is_line, made_at
-from hlosharding.ir import Instruction, Module
+from hlosharding.compiler import CollectiveExplanation, explain_line, is_line
 from hlosharding.report import View, collective_explanations_view, explanations_view, split_view
 
 _OF_XLA = re.compile(r"xla:?(?P<which>#\d+|(?<=:).+)")
@@ -42,13 +41,3 @@ def _of_xla(program: GivenProgram, which: str) -> list[CollectiveExplanation]:
     count = program.num_devices
     choose_devices("cpu", count)  # where XLA compiles; nothing runs
     return program.partition().explain_collectives(which, of=compiled_on_cpu(program, count).collectives)
-
-
-def find_values(module: Module, name: str) -> list[Instruction]:
-    """The values a name means: a parameter's path, an ONNX tensor, a source line, or an instruction.
-
-    Raises ModuleError if none.
-    """
-    if name in module.paths:
-        return [module.paths[name]]
-    return list(made_at(module, name)) if is_line(name) else [module.by_name(name)]

@@ -6,10 +6,10 @@ Floor: plans.  The file is one that the user names, or that a function came from
 from __future__ import annotations
 
 import ast
-import difflib
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import unified_diff
 from functools import cached_property
 from pathlib import Path
 
@@ -46,6 +46,8 @@ class SourceChange:
     after: str
     unsaid: tuple[str, ...]
     """What no line of this file says, and why; and what a line says beside what was asked for."""
+    edits: tuple[Edit, ...] = field(default=(), repr=False)
+    """Without what these lines call."""
 
     @property
     def diff(self) -> str:
@@ -53,7 +55,25 @@ class SourceChange:
         path, here = Path(self.file).resolve(), Path.cwd()
         name = path.relative_to(here) if path.is_relative_to(here) else path.name
         before, after = (text.splitlines(keepends=True) for text in (self.before, self.after))
-        return "".join(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}"))
+        return "".join(unified_diff(before, after, f"a/{name}", f"b/{name}"))
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The lines that change, or come in, each with its place in the file as it is."""
+        groups: dict[tuple[int, bool], list[Edit]] = {}
+        for edit in sorted(self.edits, key=lambda edit: edit.start):
+            groups.setdefault((self._line(edit.start), edit.start < edit.end), []).append(edit)
+        name = file_name(self.file)
+        return tuple(f"{name}:{line}: {self._changed(line, edits)}" for (line, _), edits in groups.items())
+
+    def _changed(self, line: int, edits: Sequence[Edit]) -> str:
+        if edits[0].start == edits[0].end:
+            return " ".join(edit.head.strip() for edit in edits)
+        last = max(self._line(edit.end) for edit in edits)
+        return " ".join(part.strip() for part in edited(self.before, edits).splitlines()[line - 1 : last])
+
+    def _line(self, place: int) -> int:
+        return self.before.encode().count(b"\n", 0, place) + 1
 
     def write(self, path: str | Path) -> None:
         """Write the file with its annotations.  Raises PlanError for the file itself."""
@@ -98,7 +118,8 @@ def change_source(
     told = [wanted.find_edit(module.by_name(value), sharding) for value, sharding in annotations.items()]
     edits = list(dict.fromkeys(one for one in told if isinstance(one, Edit)))
     notes = [*(one for one in told if isinstance(one, str)), *wanted.find_shared(annotations)]
-    return SourceChange(name, text, edited(text, [*edits, *(_helper(text, tree, axes) if edits else ())]), tuple(notes))
+    helper = _helper(text, tree, axes) if edits else ()
+    return SourceChange(name, text, edited(text, [*edits, *helper]), tuple(notes), tuple(edits))
 
 
 def _helper(text: str, tree: ast.Module, mesh: MeshInfo) -> Iterator[Edit]:

@@ -15,7 +15,8 @@ from hlosharding.search.priced_plan import PricedPlan
 from hlosharding.search.ranking import RankedPlan, Ranking, rank, sample_plans
 from hlosharding.search.searchers import Climb, Grid, InterOp, Searcher, SearchSpace
 from hlosharding.search.strategies import STRATEGIES, Strategy, fsdp, megatron
-from hlosharding.search.suggest import Suggestion, suggest
+from hlosharding.search.suggest import suggest
+from hlosharding.search.suggestion import Suggestion
 from hlosharding.search.trials import smallest_sets
 from hlosharding.search.what_if import WhatIf, of_memory
 

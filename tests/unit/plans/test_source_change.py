@@ -79,6 +79,10 @@ def test_the_copy_has_every_annotation_and_computes_the_same(model: ModuleType, 
     }
     change = hs.change_source(module, wanted)
     assert change.unsaid == ()
+    first, second, third = change.lines  # with numbers of the source
+    assert first == "model.py:11: w2 = jax.lax.with_sharding_constraint(w2, sharding_at('model'))"
+    assert second.startswith("model.py:11: h = lax.with_sharding_constraint(jnp.tanh(jax.lax.with_sharding_constraint(")
+    assert third.startswith('model.py:12: return jax.lax.with_sharding_constraint(jnp.einsum("ij,jk->ki", h, w2), sha')
     change.write(tmp_path / "copy.py")
     after = imported(tmp_path / "copy.py")
     constrained = traced(after)
