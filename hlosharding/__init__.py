@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         check_plan,
         diff,
         export_plan,
+        replicated_by_accident,
     )
     from hlosharding.propagation import Explanation, LostOffer, Propagation, propagate
     from hlosharding.report import (
@@ -112,7 +113,8 @@ _NAMES = {
     "schedule": "Schedule ScheduleSimulation parse_schedule pipelined simulate",
     "search": "Climb Grid InterOp Optimum Plan Ranking SearchResult SizedPlan Suggestion apply_plan find_optimum fsdp"
     " megatron rank schedule_of search suggest",
-    "plans": "Difference ExportedPlan PlanFile SourceChange change_source check_plan diff export_plan",
+    "plans": "Difference ExportedPlan PlanFile SourceChange change_source check_plan diff export_plan"
+    " replicated_by_accident",
     "report": "Report collectives_view draw draw_svg pareto_svg program_svg report show to_html to_record",
     "compiler": "CollectiveExplanation Explanations Partitioned ShardedArray device_put explain jit partition",
 }
@@ -209,6 +211,7 @@ __all__ = [
     "register_interface",
     "register_library",
     "register_rule",
+    "replicated_by_accident",
     "report",
     "same_sharding",
     "schedule_of",

@@ -297,9 +297,11 @@ def _add_diff(commands: Any) -> None:
 
 
 def _add_check(commands: Any) -> None:
-    summary = "hold a program to the figures recorded beside a plan file, for continuous integration"
+    summary = "hold a program to the figures recorded beside a plan file, or name what is whole by accident, for CI"
     command = _parser(commands, "check", summary)
-    command.add_argument("plan", metavar="PLAN", help="the plan file; the figures of plan.toml are in plan.golden.toml")
+    command.add_argument(
+        "plan", metavar="PLAN", nargs="?", help="the plan file; the figures of plan.toml are in plan.golden.toml"
+    )
     command.add_argument("file", metavar="PROGRAM", help="the program; - for standard input")
     command.add_argument("--update", action="store_true", help="record the figures as they are now")
     command.add_argument(
@@ -308,6 +310,7 @@ def _add_check(commands: Any) -> None:
     command.add_argument(
         "--replicated-over", type=_positive, metavar="BYTES", help="of which size replicated values count (1 MiB)"
     )
+    command.set_defaults(usage_error=command.error)
     _propagation_options(command, plan=False)
     _partition_options(command)
 

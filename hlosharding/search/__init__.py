@@ -1,5 +1,6 @@
 """Finding better annotations by trying them: the whole pipeline in a loop."""
 
+from hlosharding.search.candidates import nearest_split
 from hlosharding.search.comparison import RunnerUp
 from hlosharding.search.front import pareto
 from hlosharding.search.mutations import Improved, spec_text
@@ -49,6 +50,7 @@ __all__ = [
     "find_optimum",
     "fsdp",
     "megatron",
+    "nearest_split",
     "of_memory",
     "pareto",
     "plan_space",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hlosharding.cost import unfused_attention
+from hlosharding.report.accidents import accidents_of
 from hlosharding.report.figures import as_bytes, as_count, as_seconds
 from hlosharding.report.model import Column, Facts, Figure, Kind, Label, Row, Shown, Table, View
 from hlosharding.report.sections.collectives import Alike
@@ -102,6 +103,14 @@ def _findings(about: ReportedProgram, groups: Sequence[Alike], copies: Sequence[
             "share": None,
             "which": f"to save of {as_count(most.times)} x {most.first.opcode} {most.first.shape}",
             "location": most.location,
+        }
+    for worst in accidents_of(about.partitioned)[:1]:
+        yield {
+            "what": "whole, and nobody asked",
+            "figure": Shown(as_bytes(worst.nbytes), worst.nbytes),
+            "share": None,
+            "which": f"{worst.name} {worst.first.shape}, on every device{worst.remedy and f'; {worst.remedy}'}",
+            "location": worst.location,
         }
     if about.partitioned.warnings:
         count = len(about.partitioned.warnings)
