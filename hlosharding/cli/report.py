@@ -50,5 +50,7 @@ def _other(program: GivenProgram, count: int) -> Partitioned | OptimizedProgram:
     arguments = program.arguments
     if arguments.against != _XLA:
         plan = PlanFile(machine=program.plan.machine, objective=program.plan.objective)
-        return replace(program, source=read_program(arguments.against), plan=plan).partition()
+        is_same = arguments.against == arguments.file  # standard input can be read but once
+        source = program.source if is_same else read_program(arguments.against)
+        return replace(program, source=source, plan=plan).partition()
     return compiled_on_cpu(program, count)

@@ -26,7 +26,7 @@ _COLUMNS = (
     Column(key="time_s", heading="predicted", kind=Kind.SECONDS, sums=True),
     Column(key="share", heading="of all", kind=Kind.SHARE, sums=True, priority=3),
     Column(key="bytes_per_device", heading="received", kind=Kind.BYTES, sums=True),
-    Column(key="executions", heading="times", kind=Kind.COUNT, sums=True, priority=2),
+    Column(key="executions", heading="times", kind=Kind.COUNT, sums=True, priority=1),
     Column(key="axes", heading="over", priority=2),
     Column(key="shape", heading="shape", kind=Kind.SHAPE, priority=2),
     Column(key="location", heading="source", kind=Kind.LOCATION),
@@ -107,7 +107,7 @@ def _details(about: ReportedProgram, numbers: Sequence[int]) -> dict[int, View]:
         return {}
     priced = len(about.whole.instructions) <= _MOST_INSTRUCTIONS
     told = about.partitioned.explain_collectives(*numbers, priced=priced)
-    return {one.number: collective_explanations_view([one]) for one in told}
+    return {one.number: collective_explanations_view([one]) for one in told if one.number is not None}
 
 
 def _row(group: Alike, whole_s: float) -> Row:
