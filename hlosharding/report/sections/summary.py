@@ -5,9 +5,11 @@ Floor: report.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from hlosharding.cost import unfused_attention
+from hlosharding.propagation import LostOffer, origin
 from hlosharding.report.accidents import accidents_of
 from hlosharding.report.figures import as_bytes, as_count, as_seconds
 from hlosharding.report.model import Column, Facts, Figure, Kind, Label, Row, Shown, Table, View
@@ -68,6 +70,22 @@ def _totals(about: ReportedProgram) -> Facts:
     return Facts(items, f"One device, one step, on {run.machine.name}", labels)
 
 
+def _dearest_conflict(about: ReportedProgram) -> list[tuple[LostOffer, float]]:
+    """That between two annotations for whose ops collectives take longest, and how long."""
+    propagation = about.partitioned.propagation
+    if propagation is None or not about.is_explained:
+        return []
+    seconds = Counter[str]()
+    for one in about.collectives:
+        seconds[one.collective.needed_by] += one.seconds
+    found = [
+        (lost, sum(seconds[name] for name in lost.pair))
+        for lost in propagation.conflicts
+        if lost.held_since.is_given and lost.offered_since.is_given
+    ]
+    return [max(found, key=lambda each: each[1])] if any(each[1] for each in found) else []
+
+
 def _findings(about: ReportedProgram, groups: Sequence[Alike], copies: Sequence[Copies]) -> Iterator[Row]:
     cost = about.partitioned.cost
     for group in groups[:1]:
@@ -103,6 +121,15 @@ def _findings(about: ReportedProgram, groups: Sequence[Alike], copies: Sequence[
             "share": None,
             "which": f"to save of {as_count(most.times)} x {most.first.opcode} {most.first.shape}",
             "location": most.location,
+        }
+    for lost, seconds in _dearest_conflict(about):
+        yield {
+            "what": "annotations that disagree",
+            "figure": Shown(as_seconds(seconds), seconds),
+            "share": seconds / cost.time_s,
+            "which": f"{origin(lost.held_since)}, and {origin(lost.offered_since)}: they meet at {lost.winner.title}"
+            f" and {lost.loser.title}",
+            "location": lost.winner.location or lost.loser.location,
         }
     for worst in accidents_of(about.partitioned)[:1]:
         yield {

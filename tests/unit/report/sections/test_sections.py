@@ -79,6 +79,25 @@ def test_what_fusing_attention_would_save_is_said() -> None:
         assert row["location"].startswith("test_sections.py:")
 
 
+def test_annotations_that_disagree_are_said_with_what_their_collectives_take() -> None:
+    # p's rows were asked for, w's columns too: the product waits for one of them to move.  q agrees with everybody.
+    text = """HloModule m, num_partitions=4
+ENTRY e {
+  x = f32[1024,1024] parameter(0), sharding={devices=[4,1]<=[4]}, metadata={op_name="x"}
+  w = f32[1024,1024] parameter(1), sharding={devices=[1,4]<=[4]}, metadata={op_name="w"}
+  p = f32[1024,1024] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0},
+    metadata={source_file="m.py" source_line=3}
+  ROOT q = f32[1024,1024] sine(p), sharding={devices=[4,1]<=[4]}, metadata={source_file="m.py" source_line=4}
+}"""
+    one = ReportedProgram(hs.partition(hs.load(text), machine=hs.machines.h100(4)))
+    [row] = [row for row in rows_of(summary_view(one, [], [])) if row["what"] == "annotations that disagree"]
+    assert 0 < row["figure"].raw == pytest.approx(sum(each.seconds for each in one.collectives))
+    assert "what the user gave to %w at w" in row["which"]
+    assert row["location"] == "m.py:3"
+    agreed = ReportedProgram(hs.partition(hs.load(text.replace("[1,4]<=[4]", "[4,1]<=[4]")), machine=hs.machines.h100(4)))
+    assert "annotations that disagree" not in [row["what"] for row in rows_of(summary_view(agreed, [], []))]
+
+
 def test_a_row_of_the_collectives_opens_to_both_sides() -> None:
     [row] = rows_of(ranked_collectives_view(about(), rank_collectives(about())))
     told = row["detail"]._repr_html_()
