@@ -50,6 +50,12 @@ def test_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_beside_what_xla_makes_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     record = json.loads(output(capsys, "report", MLP, *H100, "--against", "xla", "--emit", "json"))
     assert {row["figure"] for row in record["comparison"]["comparison"]} >= {"bytes received", "FLOPs"}
+    rows = record["comparison"]["xla"]
+    assert [(row["needed_by"], len(row["ours"])) for row in rows] == [("dot.2", 1), (None, 0), ("total", 1)]
+    assert [row["bytes_per_device"] for row in rows] == sorted((row["bytes_per_device"] for row in rows), reverse=True)
+    for row in rows:
+        told = json.loads(output(capsys, "explain", MLP, f"xla#{row['number']}", *H100, "--emit", "json"))
+        assert told["collectives"][0]["needed_by"] == row["needed_by"]
 
 
 def test_remedies_for_the_program_with_its_edge_as_asked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

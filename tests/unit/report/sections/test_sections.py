@@ -94,7 +94,9 @@ ENTRY e {
     assert 0 < row["figure"].raw == pytest.approx(sum(each.seconds for each in one.collectives))
     assert "what the user gave to %w at w" in row["which"]
     assert row["location"] == "m.py:3"
-    agreed = ReportedProgram(hs.partition(hs.load(text.replace("[1,4]<=[4]", "[4,1]<=[4]")), machine=hs.machines.h100(4)))
+    agreed = ReportedProgram(
+        hs.partition(hs.load(text.replace("[1,4]<=[4]", "[4,1]<=[4]")), machine=hs.machines.h100(4))
+    )
     assert "annotations that disagree" not in [row["what"] for row in rows_of(summary_view(agreed, [], []))]
 
 
