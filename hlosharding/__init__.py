@@ -55,7 +55,17 @@ if TYPE_CHECKING:
     from hlosharding.mesh_propagation import AxisAnnotation, AxisPropagation, propagate_axes
     from hlosharding.notations import AxisSharding
     from hlosharding.onnx import OnnxShardings, read_onnx_shardings, write_onnx_shardings
-    from hlosharding.plans import Difference, ExportedPlan, PlanFile, check_plan, diff, export_plan
+    from hlosharding.plans import (
+        Difference,
+        ExportedPlan,
+        PlanFile,
+        SourceChange,
+        change_source,
+        check_plan,
+        diff,
+        export_plan,
+        replicated_by_accident,
+    )
     from hlosharding.propagation import Explanation, LostOffer, Propagation, propagate
     from hlosharding.report import (
         Report,
@@ -113,7 +123,8 @@ _NAMES = {
     "schedule": "Schedule ScheduleSimulation parse_schedule pipelined simulate",
     "search": "Climb Grid InterOp Optimum Plan Ranking SearchResult SizedPlan Suggestion apply_plan find_optimum fsdp"
     " megatron rank schedule_of search suggest",
-    "plans": "Difference ExportedPlan PlanFile check_plan diff export_plan",
+    "plans": "Difference ExportedPlan PlanFile SourceChange change_source check_plan diff export_plan"
+    " replicated_by_accident",
     "report": "Report collectives_view draw draw_svg pareto_svg program_svg report show to_html to_record",
     "compiler": "CollectiveExplanation Explanations Partitioned ShardedArray device_put explain jit partition",
 }
@@ -170,6 +181,7 @@ __all__ = [
     "ShardingParseError",
     "Simulation",
     "SizedPlan",
+    "SourceChange",
     "Suggestion",
     "TileAssignment",
     "Topology",
@@ -178,6 +190,7 @@ __all__ = [
     "annotate",
     "apply_plan",
     "calibrate",
+    "change_source",
     "check_plan",
     "collectives",
     "collectives_view",
@@ -211,6 +224,7 @@ __all__ = [
     "register_interface",
     "register_library",
     "register_rule",
+    "replicated_by_accident",
     "report",
     "same_sharding",
     "schedule_of",

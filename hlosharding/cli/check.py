@@ -1,4 +1,5 @@
-"""`hlosharding check`: does the program do worse under its plan than when the figures were recorded?
+"""`hlosharding check`: does the program do worse under its plan than when the figures were recorded?  Without a plan:
+is anything whole on every device that nobody asked to be?
 
 Floor: cli.
 """
@@ -8,21 +9,37 @@ from __future__ import annotations
 from argparse import Namespace
 
 from hlosharding.cli.files import write
-from hlosharding.cli.programs import GivenProgram
+from hlosharding.cli.programs import GivenProgram, present
+from hlosharding.compiler import Partitioned
 from hlosharding.cost import machines
-from hlosharding.plans import check_plan, golden_path
+from hlosharding.plans import REPLICATED_OVER, check_plan, golden_path, replicated_by_accident
+from hlosharding.report import accidents_view
 
 
-def execute(arguments: Namespace) -> None:
+def execute(arguments: Namespace) -> int:
     """Say how the program does; raise PlanError where it does worse.  With `--update`, record how it does."""
+    if arguments.plan is None and arguments.update:
+        arguments.usage_error("--update needs PLAN: the figures stand beside it")
     program = GivenProgram.of(arguments)
     count = program.num_devices
+    partitioned = program.partition(target=program.machine(count) or machines.h100(max(1, count)))
+    return _accidents(partitioned, arguments) if arguments.plan is None else _held(partitioned, arguments)
+
+
+def _accidents(partitioned: Partitioned, arguments: Namespace) -> int:
+    """Exit status 1 where there are any."""
+    over = REPLICATED_OVER if arguments.replicated_over is None else arguments.replicated_over
+    present(accidents_view(partitioned, over=over))
+    return int(bool(replicated_by_accident(partitioned, over=over)))
+
+
+def _held(partitioned: Partitioned, arguments: Namespace) -> int:
     verdict = check_plan(
         arguments.plan,
-        program.partition(target=program.machine(count) or machines.h100(max(1, count))),
+        partitioned,
         update=arguments.update,
         tolerance=arguments.tolerance,
         replicated_over=arguments.replicated_over,
     )
-    said = f"recorded in {golden_path(arguments.plan)}" if arguments.update else str(verdict)
-    write(said, None)
+    write(f"recorded in {golden_path(arguments.plan)}" if arguments.update else str(verdict), None)
+    return 0

@@ -21,7 +21,10 @@ def execute(arguments: Namespace) -> int:
     """Print the differences; 1 where `--exit-code` is given and there are some."""
     if arguments.of is not None and arguments.plan is not None:
         raise HloShardingError("--plan beside --of: A and B are the plans", remedy="leave --plan out")
-    before, after = (_program(arguments, file) for file in (arguments.before, arguments.after))
+    files = (arguments.before, arguments.after)
+    # A pipe, or standard input, can be read but once.
+    sources = {name: read_program(name) for name in {arguments.of or file for file in files}}
+    before, after = (_program(arguments, file, sources[arguments.of or file]) for file in files)
     count = max(before.num_partitions, after.num_partitions)
     found = diff(before, after, machine=machine(arguments, count))
     names = _names(arguments.before, arguments.after)
@@ -29,10 +32,10 @@ def execute(arguments: Namespace) -> int:
     return int(arguments.exit_code and not found.is_same)
 
 
-def _program(arguments: Namespace, file: str) -> Module | Partitioned:
+def _program(arguments: Namespace, file: str, source: Path | bytes) -> Module | Partitioned:
     """The program of a file, or of `--of` with the plan of a file; what is not split yet is partitioned."""
     own = arguments if arguments.of is None else Namespace(**{**vars(arguments), "plan": file})
-    program = GivenProgram.of(own, read_program(arguments.of or file))
+    program = GivenProgram.of(own, source)
     return program.module if is_per_device(program.module) else program.partition()
 
 

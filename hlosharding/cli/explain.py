@@ -5,13 +5,17 @@ Floor: cli.
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 
+from hlosharding.cli.compile import compiled_on_cpu
+from hlosharding.cli.devices import choose_devices
 from hlosharding.cli.programs import GivenProgram, present
-from hlosharding.compiler import is_line, made_at
-from hlosharding.ir import Instruction, Module
-from hlosharding.propagation import Explanation, Propagation
+from hlosharding.compiler import CollectiveExplanation, explain_line, is_line
 from hlosharding.report import View, collective_explanations_view, explanations_view, split_view
+
+_OF_XLA = re.compile(r"xla:?(?P<which>#\d+|(?<=:).+)")
+"""xla#3, or xla:model.py:31."""
 
 
 def execute(arguments: Namespace) -> None:
@@ -21,25 +25,19 @@ def execute(arguments: Namespace) -> None:
 
 def _answer(arguments: Namespace) -> View:
     program, name = GivenProgram.of(arguments), arguments.name
+    if (of_xla := _OF_XLA.fullmatch(name)) is not None:
+        return collective_explanations_view(_of_xla(program, of_xla["which"]))
     if arguments.collectives or name.startswith("#"):
         return collective_explanations_view(program.partition().explain_collectives(name))
     if arguments.splits:
         return split_view(program.partition().explain(name))
-    return explanations_view(_explanations(program.propagate(), name), whole=arguments.whole)
+    propagated = program.propagate()
+    told = explain_line(propagated, name) if is_line(name) else [propagated.explain(name)]
+    return explanations_view(told, whole=arguments.whole)
 
 
-def _explanations(propagated: Propagation, name: str) -> list[Explanation]:
-    """Of a source line all values; else what `Propagation.explain` understands."""
-    if is_line(name):
-        return [propagated.explain(inst.name) for inst in made_at(propagated.module, name)]
-    return [propagated.explain(name)]
-
-
-def find_values(module: Module, name: str) -> list[Instruction]:
-    """The values a name means: a parameter's path, an ONNX tensor, a source line, or an instruction.
-
-    Raises ModuleError if none.
-    """
-    if name in module.paths:
-        return [module.paths[name]]
-    return list(made_at(module, name)) if is_line(name) else [module.by_name(name)]
+def _of_xla(program: GivenProgram, which: str) -> list[CollectiveExplanation]:
+    """Of collectives of the program that XLA's own partitioner makes of FILE."""
+    count = program.num_devices
+    choose_devices("cpu", count)  # where XLA compiles; nothing runs
+    return program.partition().explain_collectives(which, of=compiled_on_cpu(program, count).collectives)

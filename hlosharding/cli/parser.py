@@ -118,7 +118,10 @@ def _add_compile(commands: Any) -> None:
 def _add_explain(commands: Any) -> None:
     command = _command(commands, "explain", "say why a value has its sharding, or why a collective is there")
     command.add_argument(
-        "name", metavar="NAME", help="a value, a parameter's path, a source line (model.py:31), or a collective (#3)"
+        "name",
+        metavar="NAME",
+        help="a value, a parameter's path, a source line (model.py:31), a collective (#3), or one of XLA's own program"
+        " (xla#3, xla:model.py:31)",
     )
     _propagation_options(command)
     _partition_options(command)
@@ -140,7 +143,7 @@ def _add_report(commands: Any) -> None:
     command.add_argument(
         "--suggest",
         action="store_true",
-        help="try annotations that save bytes, for the dearest collectives; minutes where there are 10,000 ops",
+        help="try annotations that save time, for the dearest collectives; minutes where there are 10,000 ops",
     )
     command.add_argument("--plot", metavar="FILE.svg", help="draw the whole program, layers that repeat once")
     command.add_argument("--emit", choices=("json",), help="for programs")
@@ -263,12 +266,19 @@ def _device_options(command: Any) -> None:
 
 
 def _add_suggest(commands: Any) -> None:
-    command = _command(commands, "suggest", "find annotations that split a value or end a conflict, or the best of all")
-    naming = "a value, a parameter's path, or a source line (model.py:31); without one the whole program is laid out"
+    command = _command(commands, "suggest", "find annotations that split a value, end a conflict, or make it faster")
+    naming = (
+        "a value, a parameter's path, a source line (model.py:31), or a collective (#3); without one the whole program"
+    )
     command.add_argument("name", metavar="NAME", nargs="?", help=naming)
     _propagation_options(command)
     _partition_options(command)
     command.add_argument("--conflict", metavar="VALUE", help="end the conflict with this neighbour (default: with all)")
+    command.add_argument(
+        "--apply", metavar="SOURCE.py", help="print a patch that writes the best suggestion into the function's source"
+    )
+    command.add_argument("-o", "--output", metavar="OUT.py", help="with --apply: write the changed copy there instead")
+    command.set_defaults(usage_error=command.error)
     _save_plan_option(command, "the best suggestion, on top of the annotations given")
     command.add_argument("--most", type=_positive, default=5, metavar="N", help="how many to print (default: 5)")
     command.add_argument("--emit", choices=("json",), help="for programs")
@@ -288,9 +298,11 @@ def _add_diff(commands: Any) -> None:
 
 
 def _add_check(commands: Any) -> None:
-    summary = "hold a program to the figures recorded beside a plan file, for continuous integration"
+    summary = "hold a program to the figures recorded beside a plan file, or name what is whole by accident, for CI"
     command = _parser(commands, "check", summary)
-    command.add_argument("plan", metavar="PLAN", help="the plan file; the figures of plan.toml are in plan.golden.toml")
+    command.add_argument(
+        "plan", metavar="PLAN", nargs="?", help="the plan file; the figures of plan.toml are in plan.golden.toml"
+    )
     command.add_argument("file", metavar="PROGRAM", help="the program; - for standard input")
     command.add_argument("--update", action="store_true", help="record the figures as they are now")
     command.add_argument(
@@ -299,6 +311,7 @@ def _add_check(commands: Any) -> None:
     command.add_argument(
         "--replicated-over", type=_positive, metavar="BYTES", help="of which size replicated values count (1 MiB)"
     )
+    command.set_defaults(usage_error=command.error)
     _propagation_options(command, plan=False)
     _partition_options(command)
 

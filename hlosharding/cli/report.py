@@ -9,12 +9,11 @@ from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
-from hlosharding.cli.compile import as_asked
+from hlosharding.cli.compile import as_asked, compiled_on_cpu
 from hlosharding.cli.devices import choose_devices
 from hlosharding.cli.files import read_program, working, write
 from hlosharding.cli.programs import GivenProgram, present
-from hlosharding.compiler import OptimizedProgram, Partitioned, compile_by_xla
-from hlosharding.errors import ExecutionError
+from hlosharding.compiler import OptimizedProgram, Partitioned
 from hlosharding.plans import PlanFile
 from hlosharding.report import program_svg, report
 
@@ -51,16 +50,7 @@ def _other(program: GivenProgram, count: int) -> Partitioned | OptimizedProgram:
     arguments = program.arguments
     if arguments.against != _XLA:
         plan = PlanFile(machine=program.plan.machine, objective=program.plan.objective)
-        return replace(program, source=read_program(arguments.against), plan=plan).partition()
-    import jax
-
-    devices = jax.devices("cpu")[:count]
-    if len(devices) < count:
-        raise ExecutionError(f"--against xla: {count} CPU devices are needed, JAX has {len(devices)}")
-    with working("compiling by XLA's partitioner"):
-        return compile_by_xla(
-            program.module,
-            devices,
-            to_parameters=as_asked(arguments.to_parameters, program.module.open_parameters),
-            to_outputs=as_asked(arguments.to_outputs, program.module.open_outputs),
-        )
+        is_same = arguments.against == arguments.file  # standard input can be read but once
+        source = program.source if is_same else read_program(arguments.against)
+        return replace(program, source=source, plan=plan).partition()
+    return compiled_on_cpu(program, count)

@@ -1,5 +1,5 @@
-"""`hlosharding suggest`: which annotations would split a value that is left whole, end a conflict, or make the whole
-program fastest.
+"""`hlosharding suggest`: which annotations would split a value that is left whole, end a conflict, make a collective
+cheaper, or the whole program fastest; and the source with them.
 
 Floor: cli.
 """
@@ -7,23 +7,25 @@ Floor: cli.
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Sequence
 
-from hlosharding.cli.explain import find_values
+from hlosharding.cli.files import write
 from hlosharding.cli.programs import GivenProgram, present
 from hlosharding.errors import AnnotationError
+from hlosharding.ir import Module
 from hlosharding.report import suggestions_view
-from hlosharding.search import suggest
+from hlosharding.search import Suggestion, suggest
 
 
 def execute(arguments: Namespace) -> None:
-    """Print the best suggestions.  Raises AnnotationError where none was found."""
+    """Print the best suggestions, or the best one as a patch.  Raises AnnotationError where none was found."""
+    if arguments.output is not None and arguments.apply is None:
+        arguments.usage_error("--output needs --apply SOURCE.py")
     program = GivenProgram.of(arguments)
-    module = program.module
-    name = find_values(module, arguments.name)[0].name if arguments.name is not None else None
     count = program.num_devices
     found = suggest(
-        module,
-        name,
+        program.module,
+        arguments.name,
         conflict=arguments.conflict,
         most=arguments.most,
         to_outputs=arguments.to_outputs,
@@ -32,11 +34,30 @@ def execute(arguments: Namespace) -> None:
         machine=program.machine(count),
         options=program.options,
     )
-    if not found and name is None and arguments.emit != "json":
-        raise AnnotationError("no annotations were found with which it is faster", remedy="name a value that is whole")
     if not found and arguments.emit != "json":
-        goal = f"ends its conflict with %{arguments.conflict.removeprefix('%')}" if arguments.conflict else "does it"
-        raise AnnotationError(f"no set of annotations near %{name} {goal}", remedy="give it a sharding of its own")
-    present(suggestions_view(found), arguments.emit)
+        raise _nothing(arguments)
+    if arguments.apply is not None:
+        _apply(program.module, found, arguments)
+    else:
+        present(suggestions_view(found), arguments.emit)
     if arguments.save_plan and found:
         found[0].plan_file(program.plan).write(arguments.save_plan)
+
+
+def _nothing(arguments: Namespace) -> AnnotationError:
+    name, conflict = arguments.name, arguments.conflict
+    if name is None:
+        return AnnotationError("no annotations were found with which it is faster", remedy="name a value that is whole")
+    goal = f"ends its conflict with %{conflict.removeprefix('%')}" if conflict else "does it"
+    where = name if ":" in name or name.startswith("#") else f"%{name.removeprefix('%')}"
+    return AnnotationError(f"no set of annotations near {where} {goal}", remedy="give it a sharding of its own")
+
+
+def _apply(module: Module, found: Sequence[Suggestion], arguments: Namespace) -> None:
+    """The best one in the source: as a patch behind what it saves, or, with `--output`, as a copy."""
+    for best in found[:1]:
+        change = best.change_source(module, arguments.apply)
+        if arguments.output is None:
+            write(f"# {best}\n{change}", None)
+        else:
+            change.write(arguments.output)

@@ -3,7 +3,7 @@
 from hlosharding.compiler.alternatives import best_program
 from hlosharding.compiler.arrays import device_put
 from hlosharding.compiler.collective_explanation import CollectiveExplanation
-from hlosharding.compiler.explaining import Explanations, explain, is_line, made_at
+from hlosharding.compiler.explaining import Explanations, explain, explain_line, is_line, made_at
 from hlosharding.compiler.jit import Jitted, jit
 from hlosharding.compiler.optimized import MEMORY_PARTS, MemoryUse, OptimizedProgram, compile_by_xla, compile_for
 from hlosharding.compiler.partitioned import Partitioned, default_machine, partition, prices_of
@@ -32,6 +32,7 @@ __all__ = [
     "default_machine",
     "device_put",
     "explain",
+    "explain_line",
     "is_line",
     "jit",
     "made_at",

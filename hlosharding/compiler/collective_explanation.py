@@ -6,21 +6,24 @@ Floor: compiler.  Only joins what propagation and the partitioner know; prices n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hlosharding.compiler.split_explanation import told
+from hlosharding.compiler.xla_collectives import adds_up
 from hlosharding.errors import ModuleError
-from hlosharding.ir import Instruction, Module, is_at
+from hlosharding.ir import Instruction, is_at
 from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner import SplitAlternatives
 from hlosharding.printable import printable
-from hlosharding.propagation import Explanation, Propagation, origin
+from hlosharding.propagation import ChainLink, Explanation, Propagation, origin
 from hlosharding.sharding import MeshInfo
 from hlosharding.spmd import Collective
 
 _OPERAND = re.compile(r"operand (\d+)")
 _NUMBER = re.compile(r"#(\d+)")
+_ASK = "; ask of the program that was compiled: hs.explain(program, this), or `explain FILE xla#0`"
 _MOST_OPERANDS = 3
 """Whose chains are told: each is as long as the whole explanation of a value."""
 
@@ -43,8 +46,8 @@ class CollectiveExplanation(InNotebooks):
     'no split of what %z adds up: it comes of what the user gave to %x and what the user gave to %y'
     """
 
-    number: int
-    """Its place among `Partitioned.collectives`."""
+    number: int | None
+    """Its place among `Partitioned.collectives`, or among XLA's; None where these are not known."""
     collective: Collective
     needed_by: Instruction | None
     """The op of the whole program; None where that is not known."""
@@ -55,6 +58,8 @@ class CollectiveExplanation(InNotebooks):
     splits: SplitAlternatives | None
     """How the op is split, and the other splits that were priced; None where there was no choice."""
     mesh: MeshInfo | None = field(default=None, repr=False)
+    ours: tuple[Collective, ...] | None = None
+    """Of a collective of XLA's own program: what our program has at that op, or at its line; None of our own."""
 
     @property
     def removals(self) -> tuple[str, ...]:
@@ -66,13 +71,11 @@ class CollectiveExplanation(InNotebooks):
             return
         name = f"%{self.needed_by.name}"
         ends = list(dict.fromkeys(origin(why.links[-1]) for _, why in self.operands))
-        if "partial results" in self.collective.reason and ends:
+        own = self.wanted.links[-1] if self.wanted is not None else None
+        if ends and adds_up(self.collective):
             yield f"no split of what {name} adds up: it comes of {' and '.join(ends)}"
-        elif self.wanted is not None and ends:
-            yield (
-                f"the same split on both sides: that of {name} comes of {origin(self.wanted.links[-1])},"
-                f" that of what it reads of {' and '.join(ends)}"
-            )
+        elif ends and own is not None:
+            yield _one_split(name, own, ends)
         if self.splits is not None and self.splits.others:
             best = min(self.splits.others, key=lambda one: one.comm_bytes)
             if best.comm_bytes < self.splits.chosen.comm_bytes:
@@ -80,11 +83,29 @@ class CollectiveExplanation(InNotebooks):
 
     @property
     def head(self) -> str:
-        """The collective in a line, and the op that needed it."""
+        """The collective in a line, the op that needed it, and of XLA's what our program has there."""
         op = self.needed_by
         at = f" at {op.location}" if op is not None and op.location else ""
         where = f"\n  needed by %{op.name} ({op.opcode}{at})" if op is not None else ""
-        return f"#{self.number} {self.collective}{where}: {self.collective.reason or 'the program does not say why'}"
+        mark = f"#{self.number} " if self.number is not None else ""
+        return f"{mark}{self.collective}{where}: {self._reason}{''.join(self._beside)}"
+
+    @property
+    def _reason(self) -> str:
+        if self.collective.reason:
+            return self.collective.reason
+        if self.needed_by is None and self.ours is not None:
+            return "XLA made it, and names no op of the program"
+        named = f" for {self.collective.op_name}" if self.collective.op_name else ""
+        return f"XLA made it{named}, and does not say why" + _ASK * (self.needed_by is None)
+
+    @property
+    def _beside(self) -> Iterator[str]:
+        """What our program has there."""
+        if self.ours == () and self.needed_by is not None:
+            yield "\n  our program has none there"
+        for kind, times in Counter(map(str, self.ours or ())).items():
+            yield f"\n  our program has there{f' {times} times' if times > 1 else ''}: {kind}"
 
     @property
     def chains(self) -> tuple[tuple[str, str], ...]:
@@ -105,6 +126,19 @@ class CollectiveExplanation(InNotebooks):
         return "\n".join(printable(line) for text in lines for line in text.splitlines())
 
 
+def _one_split(name: str, own: ChainLink, ends: Sequence[str]) -> str:
+    """That an op and what it reads be split alike; `ends`: to what the operands' splits go back."""
+    others = [end for end in ends if end != origin(own)]
+    if not others:
+        return f"no split of what {name} reads, or another one: it comes of {ends[0]}"
+    if not own.is_given:
+        return f"a split of {name}, which nothing gave it; that of what it reads comes of {' and '.join(others)}"
+    return (
+        f"the same split on both sides: that of {name} comes of {origin(own)}, that of what it reads of"
+        f" {' and '.join(others)}"
+    )
+
+
 def meant_collectives(found: Sequence[Collective], what: int | str | Collective) -> list[int]:
     """Numbers of those that a number (3, "#3"), a source line ("model.py:31"), a name, or a collective itself means.
 
@@ -115,7 +149,7 @@ def meant_collectives(found: Sequence[Collective], what: int | str | Collective)
     hlosharding.errors.ModuleError: no collective #0; the program has none
     """
     if isinstance(what, Collective):
-        numbers = [number for number, one in enumerate(found) if one is what]
+        numbers = [number for number, one in enumerate(found) if one == what]
     elif isinstance(what, int) or _NUMBER.fullmatch(what):
         asked = what if isinstance(what, int) else int(what[1:])
         numbers = [asked] if 0 <= asked < len(found) else []
@@ -132,22 +166,21 @@ def meant_collectives(found: Sequence[Collective], what: int | str | Collective)
 
 
 def explained_collective(
-    number: int,
+    number: int | None,
     collective: Collective,
-    source: Module,
+    op: Instruction | None,
     propagation: Propagation | None,
-    splits: Mapping[str, SplitAlternatives | None],
+    splits: SplitAlternatives | None,
+    ours: tuple[Collective, ...] | None = None,
 ) -> CollectiveExplanation:
-    """Joins what is known of the op that needed a collective; `splits`: of the ops of `source`, by name."""
-    op = source.find(collective.needed_by)
+    """Joins what is known of `op`, which needed a collective; `ours`: of one of XLA's what our program has there."""
     if op is None or propagation is None:
-        return CollectiveExplanation(number, collective, op, None, (), splits.get(collective.needed_by), source.mesh)
+        return CollectiveExplanation(number, collective, op, None, (), splits, op and op.module.mesh, ours)
     asked = _OPERAND.search(collective.reason)
     numbers = [int(asked[1])] if asked else [n for n, o in enumerate(op.operands) if _is_split(propagation, o)]
     chains = [(n, _why(propagation, op.operands[n])) for n in numbers[:_MOST_OPERANDS] if n < len(op.operands)]
     operands = tuple((n, why) for n, why in chains if why is not None)
-    wanted, own = _why(propagation, op), splits.get(op.name)
-    return CollectiveExplanation(number, collective, op, wanted, operands, own, source.mesh)
+    return CollectiveExplanation(number, collective, op, _why(propagation, op), operands, splits, op.module.mesh, ours)
 
 
 def _why(propagation: Propagation, inst: Instruction) -> Explanation | None:

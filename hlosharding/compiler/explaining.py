@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from re import compile as pattern
 
@@ -17,12 +17,12 @@ from hlosharding.compiler.split_explanation import SplitExplanation
 from hlosharding.errors import ModuleError
 from hlosharding.ir import Instruction, Module, is_at
 from hlosharding.notebook import InNotebooks
-from hlosharding.propagation import Explanation, Propagation, propagate
+from hlosharding.propagation import Explanation, LostOffer, Propagation, propagate
 from hlosharding.spmd import Collective
 
 _LINE = pattern(r".+:\d+|.+\.onnx:.+")
 """Of a Python file; in an ONNX model nodes stand for lines."""
-Answer = Explanation | SplitExplanation | CollectiveExplanation
+Answer = Explanation | SplitExplanation | CollectiveExplanation | LostOffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,10 @@ def explain(program: Partitioned | Propagation | Module, what: int | str | Colle
     """Why a value lies as it does, or why a collective is there.
 
     `what`: a collective (itself, its number among `Partitioned.collectives`, or "#3"); a source line ("model.py:31"):
-    its collectives, then its values; a value, a parameter's path.  Collectives are those of the program as it is
-    partitioned by default, unless it is partitioned already.  Raises ModuleError for what is not in it.
+    its collectives, its values, and the conflicts that go back to it; a value, a parameter's path.  Collectives are
+    those of the program as it is partitioned by default, unless it is partitioned already; or one that XLA made of the
+    same program, `hs.collectives(hs.load(jitted.lower(x).compile().as_text()))[3]`: at which op it stands, and what our
+    program has there.  Raises ModuleError for what is not in it.
 
     >>> import hlosharding as hs
     >>> text = '''HloModule m
@@ -53,7 +55,7 @@ def explain(program: Partitioned | Propagation | Module, what: int | str | Colle
     #0 collective-permute f32[4] in groups of 2: 16 bytes
     """
     if not isinstance(what, str) or what.startswith("#"):
-        return Explanations(tuple(_partitioned(program).explain_collectives(what)))
+        return Explanations(tuple(_of_collective(_partitioned(program), what)))
     if is_line(what):
         return Explanations(_of_line(program, what))
     return Explanations((_of_name(program, what),))
@@ -62,6 +64,13 @@ def explain(program: Partitioned | Propagation | Module, what: int | str | Colle
 def is_line(text: str) -> bool:
     """Is it spelled like a source line, "model.py:31"?"""
     return _LINE.fullmatch(text) is not None
+
+
+def _of_collective(program: Partitioned, what: int | str | Collective) -> Sequence[CollectiveExplanation]:
+    if not isinstance(what, Collective) or what in program.collectives:
+        return program.explain_collectives(what)
+    [found] = program.explain_collectives(what, of=[what])
+    return [replace(found, number=None)]
 
 
 def _of_name(program: Partitioned | Propagation | Module, name: str) -> Answer:
@@ -82,7 +91,17 @@ def _of_line(program: Partitioned | Propagation | Module, line: str) -> tuple[An
     propagation = program.propagation if isinstance(program, Partitioned) else _propagated(program)
     if propagation is None:
         return tuple(answers)
-    return (*answers, *(propagation.explain(inst.name) for inst in made_at(propagation.module, line)))
+    return (*answers, *explain_line(propagation, line))
+
+
+def explain_line(propagation: Propagation, line: str) -> tuple[Explanation | LostOffer, ...]:
+    """The values of a source line, each with its conflicts; then those that go back to an annotation of that line.
+
+    Raises ModuleError, with near misses, where no value is made there.
+    """
+    values = [propagation.explain(inst.name) for inst in made_at(propagation.module, line)]
+    told = {lost.pair for value in values for lost in value.conflicts}
+    return (*values, *(lost for lost in propagation.conflicts if lost.is_at(line) and lost.pair not in told))
 
 
 def made_at(module: Module, line: str) -> Sequence[Instruction]:

@@ -5,6 +5,7 @@ Floor: compiler.  Glue only: the partitioner rewrites, the cost room counts, the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -16,6 +17,7 @@ from hlosharding.compiler.alternatives import best_program
 from hlosharding.compiler.collective_explanation import CollectiveExplanation, explained_collective, meant_collectives
 from hlosharding.compiler.silent_regions import broken_regions
 from hlosharding.compiler.split_explanation import SplitExplanation, explained_split
+from hlosharding.compiler.xla_collectives import op_of_xla, ours_at
 from hlosharding.cost import CostReport, Machine, Topology, cost, leaves_on_host, machine_of, machines, preset_of_kind
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import ExecutionError, PartitionError
@@ -34,7 +36,7 @@ from hlosharding.ir import (
 from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner import LocalProgram, OpPlan, PartitionOptions, ShardingOverride, alternatives_of
 from hlosharding.propagation import Propagation, propagate
-from hlosharding.sharding import has_unconstrained_dims
+from hlosharding.sharding import has_unconstrained_dims, spell
 from hlosharding.spmd import Collective, collectives
 
 
@@ -116,16 +118,29 @@ class Partitioned(InNotebooks):
         """
         return self._explain_op(what) if isinstance(what, str) else self.explain_collectives(what)[0]
 
-    def explain_collectives(self, *which: int | str | Collective, priced: bool = True) -> list[CollectiveExplanation]:
+    def explain_collectives(
+        self, *which: int | str | Collective, of: Sequence[Collective] | None = None, priced: bool = True
+    ) -> list[CollectiveExplanation]:
         """Of several at once: by number (3, "#3"), by source line ("model.py:31"), by name.
 
-        `priced`: also how else the ops that needed them could be split.  Raises ModuleError for one that is not there.
+        `of`: not of its own, but of those of another program that was made of the same, as XLA's own; such a one is
+        explained by the op of this program for which it was made.  `priced`: also how else the ops that needed them
+        could be split.  Raises ModuleError for one that is not there.
         """
-        found, source = self.collectives, self._source
-        numbers = list(dict.fromkeys(number for what in which for number in meant_collectives(found, what)))
-        names = [found[number].needed_by for number in numbers] if priced else []
-        splits = {name: alternatives_of(self.plans[name]) for name in names if name in self.plans}
-        return [explained_collective(n, found[n], source, self.propagation, splits) for n in numbers]
+        found = self.collectives if of is None else of
+        numbers = dict.fromkeys(number for what in which for number in meant_collectives(found, what))
+        return [self._explain_collective(found, number, is_own=of is None, priced=priced) for number in numbers]
+
+    def _explain_collective(
+        self, found: Sequence[Collective], number: int, *, is_own: bool, priced: bool
+    ) -> CollectiveExplanation:
+        ours, source = self.collectives, self._source
+        name = found[number].needed_by if is_own else op_of_xla(source, ours, found, number)
+        op = source.find(name)
+        plan = self.plans.get(name) if priced and op is not None else None
+        there = None if is_own else ours_at(op, ours) if op is not None else ()
+        splits = alternatives_of(plan) if plan is not None else None
+        return explained_collective(number, found[number], op, self.propagation, splits, there)
 
     def _explain_op(self, name: str) -> SplitExplanation:
         if self.was_partitioned:
@@ -158,8 +173,17 @@ class Partitioned(InNotebooks):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Ops that were not partitioned, each with its place and what that costs; loops whose trips are guesses."""
-        return (*self.local.warnings, *map(str, self._guessed_loops))
+        """Ops that were not partitioned, each with its place and what that costs; annotations that are bypassed, by
+        line; loops whose trips are guesses."""
+        return (*self.local.warnings, *self._bypassed_annotations, *map(str, self._guessed_loops))
+
+    @property
+    def _bypassed_annotations(self) -> Iterator[str]:
+        mesh = self.module.mesh
+        bypassed = [one for one in self.sharding_overrides if one.is_bypassed]
+        told = Counter((one.location or f"%{one.name}", spell(one.propagated, mesh), one.why) for one in bypassed)
+        for (where, asked, why), times in told.items():
+            yield f"{where}, {asked}{f', {times} times' if times > 1 else ''}: {why}"
 
     @cached_property
     def _guessed_loops(self) -> tuple[GuessedLoop, ...]:
@@ -169,8 +193,8 @@ class Partitioned(InNotebooks):
     def sharding_overrides(self) -> tuple[ShardingOverride, ...]:
         """Values whose sharding is not the propagated one, in program order, with the reason in a few words.
 
-        Inputs and what the user annotated are never among them; outputs only where nobody asked for a sharding, and
-        XLA makes one whole because it does not divide evenly.
+        Inputs are never among them; outputs only where nobody asked for a sharding, and XLA makes one whole because it
+        does not divide evenly; what the user annotated only where nobody reads it so, with what keeping it would cost.
         """
         return self.local.overrides
 
@@ -387,8 +411,9 @@ def partition(
     """Rewrite a program to per-device shapes with explicit collectives.
 
     A Module is propagated first (open inputs and outputs of a traced function take what suits the program).  Inputs,
-    outputs and what the user annotated keep their shardings; any other value may get a cheaper one than propagation's,
-    so may an output for which nobody asked for one, and of which a dim does not divide evenly.
+    outputs and what the user annotated keep their shardings, as long as anybody reads them so (`sharding_overrides`
+    says where nobody does); any other value may get a cheaper one than propagation's, so may an output for which nobody
+    asked for one, and of which a dim does not divide evenly.
     What XLA compiled already for several devices is taken as it stands, to be listed and priced.
     `num_partitions`: by default the module's own, or what its shardings name.  `machine`: whose prices decide; by
     default the preset that fits JAX's devices.  `options`: what reshards minimise, and whether products overlap with

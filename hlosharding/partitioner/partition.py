@@ -16,7 +16,7 @@ from hlosharding.partitioner.choice import OpPlan
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.control_flow import enter_parameter, forms_of
 from hlosharding.partitioner.decisions import Decisions
-from hlosharding.partitioner.overrides import ShardingOverride, ShardingTable, sharding_overrides
+from hlosharding.partitioner.overrides import ShardingOverride, ShardingTable, bypassed_annotations, sharding_overrides
 from hlosharding.partitioner.passes import per_device_passes
 from hlosharding.partitioner.region_values import pack, value_of
 from hlosharding.partitioner.regions import left_undone
@@ -62,9 +62,10 @@ def partition_module(
     local = program.builder.finish(entry, _walk(context, module, table))
     local.proto.input_output_alias.CopyFrom(module.proto.input_output_alias)
     local.proto.buffer_donor.CopyFrom(module.proto.buffer_donor)
+    bypassed = bypassed_annotations(local, program.annotated, decisions.prices)
     passes = per_device_passes(program, decisions.prices, has_manual_groups=decisions.has_manual_groups)
     run_passes(local, passes, dump=dump)
-    overrides = sharding_overrides(module, dict(table.shardings), program.undecided, table.reasons)
+    overrides = sharding_overrides(module, dict(table.shardings), program.undecided, table.reasons, bypassed)
     return LocalProgram(local, [*program.warnings, *left_undone(module)], overrides, table, context.plans)
 
 

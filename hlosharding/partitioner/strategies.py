@@ -148,6 +148,8 @@ def lower(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
             context.emitter.note_partial_sums(part.partial.local, written)
     if type(made) is DeferredReduction or inst.id not in context.shardings:
         context.emitter.program.undecided[inst] = made
+    elif type(made) is Value and inst.name in context.decisions.annotated and made.rematerialize is None:
+        context.emitter.program.annotated[inst] = made
     return made if groups is None else manual.stamped(made, groups)
 
 

@@ -6,17 +6,28 @@ from hlosharding.plans.export import ExportedPlan, export_plan
 from hlosharding.plans.golden import Golden, golden_path
 from hlosharding.plans.plan_file import PlanFile
 from hlosharding.plans.plan_reader import PipelineSteps
-from hlosharding.plans.replicated import is_held, replicated_values
+from hlosharding.plans.replicated import (
+    REPLICATED_OVER,
+    ReplicatedValue,
+    is_held,
+    replicated_by_accident,
+    replicated_values,
+)
 from hlosharding.plans.side import is_per_device
 from hlosharding.plans.smallest import smallest
+from hlosharding.plans.source_change import SourceChange, change_source
 
 __all__ = [
+    "REPLICATED_OVER",
     "Difference",
     "ExportedPlan",
     "Golden",
     "PipelineSteps",
     "PlanFile",
+    "ReplicatedValue",
     "ShardingChange",
+    "SourceChange",
+    "change_source",
     "check_plan",
     "diff",
     "export_plan",
@@ -24,6 +35,7 @@ __all__ = [
     "is_held",
     "is_per_device",
     "judge_growth",
+    "replicated_by_accident",
     "replicated_values",
     "smallest",
 ]

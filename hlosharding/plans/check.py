@@ -15,8 +15,9 @@ from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import machines
 from hlosharding.errors import PlanError
 from hlosharding.ir import Module
-from hlosharding.plans.golden import REPLICATED_OVER, Golden, ReplicatedValues, Talk, golden_path
+from hlosharding.plans.golden import Golden, ReplicatedValues, Talk, golden_path
 from hlosharding.plans.plan_file import PlanFile
+from hlosharding.plans.replicated import REPLICATED_OVER
 
 _MOST_NAMED = 3
 """Culprits in a line of the verdict; the others are counted."""

@@ -147,7 +147,7 @@ def export_plan(program: Module | Propagation | Partitioned, *, path: str | Path
     if wanted.source.tensors:
         remedy = "hs.write_onnx_shardings puts a plan into the model"
         raise PlanError("an ONNX model is no function that JAX calls", remedy=remedy)
-    mesh = wanted.source.mesh or _mesh_of_primes(partitioned.num_partitions)
+    mesh = wanted.source.mesh or mesh_of_primes(partitioned.num_partitions)
     ins = _edges(wanted.source.entry.parameters, wanted.inputs, mesh)
     outs = _edges((wanted.source.entry.root,), wanted.outputs, mesh)
     inputs, outputs = _said(wanted.inputs, ins), _said(wanted.outputs, outs)
@@ -166,7 +166,7 @@ def export_plan(program: Module | Propagation | Partitioned, *, path: str | Path
     return exported
 
 
-def _mesh_of_primes(count: int) -> MeshInfo:
+def mesh_of_primes(count: int) -> MeshInfo:
     """Axes for a program without names: as fine as they can be, so that they say what can be said."""
     factors = prime_factors(count) or [1]
     return MeshInfo([f"axis{number}" for number in range(len(factors))], factors)

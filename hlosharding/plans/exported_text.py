@@ -48,15 +48,16 @@ class _At:
     spec: Any
 
     def __repr__(self) -> str:
-        return _at(self.spec)
+        return at_text(self.spec)
 
 
-def _at(spec: Any) -> str:
+def at_text(spec: Any, name: str = "at") -> str:
+    """A call of a function that the text defines; "None" of what is left to XLA."""
     if spec is None:
         return "None"
     said = [repr(entry) for entry in getattr(spec, "partitions", spec)]
     unreduced = sorted(getattr(spec, "unreduced", ()))
-    return f"at({', '.join([*said, *([f'unreduced={set(unreduced)!r}'] if unreduced else [])])})"
+    return f"{name}({', '.join([*said, *([f'unreduced={set(unreduced)!r}'] if unreduced else [])])})"
 
 
 def head_text(name: str, mesh: MeshInfo) -> str:
@@ -120,7 +121,7 @@ def _node(tree: Any) -> Any:
 
 def _lines(specs: Sequence[Any], names: Sequence[str] = (), indent: int = 4) -> str:
     said = [f"  # {_comment(name)}" for name in names] or [""] * len(specs)
-    return "".join(f"{' ' * indent}{_at(spec)},{note}\n" for spec, note in zip(specs, said, strict=True))
+    return "".join(f"{' ' * indent}{at_text(spec)},{note}\n" for spec, note in zip(specs, said, strict=True))
 
 
 def constraint_lines(constraints: Iterable[Constraint]) -> Iterator[str]:
@@ -128,7 +129,7 @@ def constraint_lines(constraints: Iterable[Constraint]) -> Iterator[str]:
     for one in constraints:
         value = one.expression or f"<the {one.values[0].opcode} there>"
         yield f"# {_comment(one.location)}, {one.shape}: {_comment(value)}"
-        yield f"#     jax.lax.with_sharding_constraint({_comment(value)}, {_at(one.spec)})"
+        yield f"#     jax.lax.with_sharding_constraint({_comment(value)}, {at_text(one.spec)})"
 
 
 def notes_text(title: str, lines: Iterable[str]) -> str:

@@ -14,13 +14,11 @@ from typing import Any, TypeVar, cast
 from hlosharding.compiler import Partitioned
 from hlosharding.cost import preset_text
 from hlosharding.errors import PlanError
-from hlosharding.plans.replicated import replicated_values
+from hlosharding.plans.replicated import REPLICATED_OVER, replicated_values
 from hlosharding.small_files import parsed_toml, read_text
 from hlosharding.whole_files import write_whole
 
 VERSION = 1
-REPLICATED_OVER = 2**20
-"""Bytes over which a replicated value is recorded, where nobody says."""
 
 
 @dataclass(frozen=True, slots=True)

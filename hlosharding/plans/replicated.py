@@ -9,6 +9,10 @@ from dataclasses import dataclass
 
 from hlosharding.compiler import Partitioned
 from hlosharding.ir import CONTROL_FLOW, DEVICE_NUMBERS, GENERATORS, PACKS, Instruction
+from hlosharding.propagation import Propagation
+
+REPLICATED_OVER = 2**20
+"""Bytes over which a replicated value counts, where nobody says."""
 
 _HOLD_NOTHING = PACKS | CONTROL_FLOW | {"bitcast", "opt-barrier"}
 _MADE_IN_PLACE = GENERATORS | DEVICE_NUMBERS | {"broadcast"}
@@ -66,6 +70,34 @@ def replicated_values(partitioned: Partitioned, *, over: int = 0) -> list[Replic
         if is_whole and is_held(inst) and inst.shape.byte_size > over:
             found.append(ReplicatedValue(inst))
     return found
+
+
+def replicated_by_accident(partitioned: Partitioned, *, over: int = REPLICATED_OVER) -> list[ReplicatedValue]:
+    """Those that no annotation asks to be whole, of more than `over` bytes (1 MiB), in program order.
+
+    An argument is asked to be whole by an annotation of its own; another value also by one that reached it.
+
+    >>> import hlosharding as hs
+    >>> text = '''HloModule m
+    ... ENTRY e {
+    ...   x = f32[8,4] parameter(0), sharding={devices=[2,1]<=[2]}
+    ...   v = f32[4,4] parameter(1), sharding={replicated}
+    ...   w = f32[4,4] parameter(2)
+    ...   y = f32[8,4] dot(x, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+    ...   ROOT z = f32[8,4] dot(y, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+    ... }'''
+    >>> made = hs.partition(hs.propagate(hs.load(text), to_outputs=True))
+    >>> [value.name for value in hs.replicated_by_accident(made, over=0)]
+    ['w']
+    """
+    found, propagation = replicated_values(partitioned, over=over), partitioned.propagation
+    return [value for value in found if propagation is not None and not _is_asked(propagation, value.instruction)]
+
+
+def _is_asked(propagation: Propagation, inst: Instruction) -> bool:
+    if inst.opcode == "parameter" or inst.name in propagation.annotated:
+        return inst.name in propagation.annotated
+    return propagation.explain(inst.name).links[-1].is_given
 
 
 def is_held(inst: Instruction) -> bool:

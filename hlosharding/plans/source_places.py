@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -42,15 +42,21 @@ class SourcePlace:
         return f"{file_name(self.file)}:{self.line}"
 
 
-def places(module: Module) -> dict[SourcePlace, list[Instruction]]:
+TextOf = Callable[[str], str]
+"""The text of a source file; "" of one that may not be read."""
+
+
+def places(module: Module, text_of: TextOf | None = None) -> dict[SourcePlace, list[Instruction]]:
     """The values of a traced program that are values of expressions, in program order.
 
     Gradients have no expression of their own, nor have values under `jax.vmap`, whose expressions have fewer dims.
+    `text_of`: by default of functions that were traced in this process.
     """
     found: dict[SourcePlace, list[Instruction]] = {}
+    text_of = text_of or (traced_text if module.signature is not None else None)
     at = {inst: place for inst in module.instructions if (place := _place_of(inst)) is not None}
-    if module.signature is not None:
-        of_calls = {place: replace(place, operator="") for place in set(at.values()) if not expression(place)}
+    if text_of is not None:
+        of_calls = {place: replace(place, operator="") for place in set(at.values()) if not expression(place, text_of)}
         at = {inst: of_calls.get(place, place) for inst, place in at.items()}
     for inst, place in at.items():
         # What another op of the same expression reads is not its value yet.
@@ -71,16 +77,25 @@ def _place_of(inst: Instruction) -> SourcePlace | None:
     return SourcePlace(frame.file, frame.line, frame.column, primitive if primitive in _OPERATORS else "")
 
 
-def expression(place: SourcePlace) -> str:
+def traced_text(file: str) -> str:
+    """Of a file, or a notebook's cell, that this process ran."""
+    return "".join(linecache.getlines(file))
+
+
+def expression(place: SourcePlace, text_of: TextOf = traced_text) -> str:
     """The source of the expression; "" where it cannot be read.
 
     >>> expression(SourcePlace("no-such-file.py", 1, 0, ""))
     ''
     """
-    nodes = [node for node in _expressions(place.file, place.line) if node.col_offset == place.column]
-    fitting = [node for node in nodes if _is_of(node, place.operator)]
-    outermost = max(fitting, key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0), default=None)
-    return ast.unparse(outermost) if outermost is not None else ""
+    found = node_at(place, text_of(place.file))
+    return ast.unparse(found) if found is not None else ""
+
+
+def node_at(place: SourcePlace, text: str) -> ast.expr | None:
+    """The expression in the text of its file."""
+    nodes = (node for node in _expressions(place, text) if _is_of(node, place.operator))
+    return max(nodes, key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0), default=None)
 
 
 def _is_of(node: ast.expr, operator: str) -> bool:
@@ -89,13 +104,15 @@ def _is_of(node: ast.expr, operator: str) -> bool:
     return isinstance(node, ast.Call) and not operator
 
 
-def _expressions(file: str, line: int) -> Iterator[ast.expr]:
-    tree = _parsed(file, "".join(linecache.getlines(file)))
-    return (node for node in ast.walk(tree) if isinstance(node, ast.expr) and node.lineno == line)
+def _expressions(place: SourcePlace, text: str) -> Iterator[ast.expr]:
+    for node in ast.walk(parsed(place.file, text)):
+        if isinstance(node, ast.expr) and (node.lineno, node.col_offset) == (place.line, place.column):
+            yield node
 
 
 @lru_cache(maxsize=32)
-def _parsed(file: str, text: str) -> ast.AST:
+def parsed(file: str, text: str) -> ast.Module:
+    """Its syntax tree; an empty one of what is no Python."""
     try:
         return ast.parse(text, file)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -36,7 +36,8 @@ class WantedShardings:
         propagation = partitioned.propagation
         if propagation is None or partitioned.module is propagation.module:
             raise PlanError("the program was split already", remedy="export the plan of the program it was made from")
-        chosen = {one.name: one.chosen for one in partitioned.sharding_overrides}
+        # XLA is told what the source says, and makes that; what is bypassed here is no wish.
+        chosen = {one.name: one.chosen for one in partitioned.sharding_overrides if not one.is_bypassed}
         shardings = {name: found or REPLICATED for name, found in propagation.shardings.items()} | chosen
         local = partitioned.module
         inputs = (leaf for p in local.entry.parameters for leaf in _leaves(local.sharding(p)))

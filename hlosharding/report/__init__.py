@@ -4,6 +4,7 @@ Floor: report.  Only reads what the rooms below found.  A `..._view` says what t
 `to_html` and `to_record` render it.
 """
 
+from hlosharding.report.accidents import accidents_view
 from hlosharding.report.changes import difference_view, suggestions_view, trace_view
 from hlosharding.report.collectives import collectives_view
 from hlosharding.report.costs import comparison_view, cost_view
@@ -63,6 +64,7 @@ __all__ = [
     "Tree",
     "View",
     "Within",
+    "accidents_view",
     "answers_view",
     "calibration_view",
     "collective_explanations_view",

@@ -15,11 +15,11 @@ from hlosharding.spmd import Collective, collectives
 
 _COLUMNS = (
     Column(key="kind", heading="kind"),
-    Column(key="axes", heading="axes", priority=1),
-    Column(key="shape", heading="shape", kind=Kind.SHAPE, priority=1),
+    Column(key="axes", heading="axes", priority=2),
+    Column(key="shape", heading="shape", kind=Kind.SHAPE, priority=3),
     Column(key="bytes_per_device", heading="bytes a device", kind=Kind.COUNT, sums=True),
-    Column(key="executions", heading="times", kind=Kind.COUNT, sums=True, priority=2),
-    Column(key="priced", heading="priced", kind=Kind.SECONDS, sums=True, priority=3, in_record=False),
+    Column(key="executions", heading="times", kind=Kind.COUNT, sums=True),
+    Column(key="priced", heading="priced", kind=Kind.SECONDS, sums=True, in_record=False),
     Column(key="location", heading="source", kind=Kind.LOCATION),
     Column(key="cause", heading="cause", kind=Kind.PROSE),
 )

@@ -35,10 +35,15 @@ _SPLITS = (
 )
 
 
-def explanations_view(explanations: Sequence[Explanation], *, whole: bool = False) -> View:
-    """Of each value the chain of causes, the value first; `whole`: also the middle of long chains."""
-    facts = Facts({"explanations": [_explanation_facts(one) for one in explanations]})
-    trees = [Tree(one.text(whole=whole)) for one in explanations]
+def explanations_view(told: Sequence[Explanation | LostOffer], *, whole: bool = False) -> View:
+    """Of each value the chain of causes, the value first, and conflicts; `whole`: also the middle of long chains."""
+    facts = Facts(
+        {
+            "explanations": [_explanation_facts(one) for one in told if isinstance(one, Explanation)],
+            "conflicts": [_lost_facts(one) for one in told if isinstance(one, LostOffer)],
+        }
+    )
+    trees = [Tree(one.text(whole=whole) if isinstance(one, Explanation) else str(one)) for one in told]
     return View((facts, *trees), schema="hlosharding.explanation/1")
 
 
@@ -98,9 +103,9 @@ def answers_view(found: Explanations) -> View:
     return View((Facts({"answers": views}), *parts), schema="hlosharding.answers/1")
 
 
-def _answer_view(one: Explanation | SplitExplanation | CollectiveExplanation) -> View:
+def _answer_view(one: Explanation | SplitExplanation | CollectiveExplanation | LostOffer) -> View:
     match one:
-        case Explanation():
+        case Explanation() | LostOffer():
             return explanations_view([one])
         case SplitExplanation():
             return split_view(one)
@@ -122,6 +127,7 @@ def _collective_view(one: CollectiveExplanation) -> View:
             "explanations": [_explanation_facts(one.wanted)] if one.wanted is not None else [],
             "operands": [{"number": n, **_explanation_facts(why)} for n, why in one.operands],
             "removals": one.removals,
+            "ours": None if one.ours is None else [each.name for each in one.ours],
         }
     )
     chains = [Tree(f"{what}\n{chain}") for what, chain in one.chains]

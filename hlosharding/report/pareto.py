@@ -29,7 +29,7 @@ def pareto_svg(result: SearchResult) -> str:
     """
     table = [priced for priced in result.table if priced.time_s > 0 and priced.peak_memory_bytes > 0]
     if not table:
-        return svg_image(_LEFT + _WIDTH, _TOP, [label(4, 16, "no plan could be priced")])
+        return svg_image(_LEFT + _WIDTH, _TOP, [label(4, 16, result.headline)])
     across = LogScale([priced.peak_memory_bytes for priced in table], _LEFT, _LEFT + _WIDTH)
     up = LogScale([priced.time_s / priced.batch_size for priced in table], _TOP + _HEIGHT, _TOP)
     best = pareto(table)

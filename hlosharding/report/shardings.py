@@ -88,14 +88,23 @@ def parameters_view(propagated: Propagation, mesh: Any = None) -> View:
     )
 
 
+def path_of_layers(path: str) -> str:
+    """That all layers of a parameter have.
+
+    >>> path_of_layers("params['layers'][3]['up']")
+    "params['layers'][*]['up']"
+    """
+    return _INDEX.sub("[*]", path)
+
+
 def shared_path(path: str, rest: _RestOfRow, known: dict[tuple[str, _RestOfRow], str]) -> str:
     """The path of an earlier row of the same parameter (other layer, or whose moment this is), else its own.
 
     `known` finds rows by what follows the name of the argument: a moment's path ends like its parameter's.
     """
     tail = _ROOT.sub("", path)
-    path = path.removesuffix(tail) + _INDEX.sub("[*]", tail)
-    tail = _INDEX.sub("[*]", tail)
+    path = path.removesuffix(tail) + path_of_layers(tail)
+    tail = path_of_layers(tail)
     for start, letter in enumerate(path):
         if letter in ".[" and (path[start:], rest) in known:
             return known[path[start:], rest]

@@ -1,5 +1,6 @@
 """Finding better annotations by trying them: the whole pipeline in a loop."""
 
+from hlosharding.search.candidates import nearest_split
 from hlosharding.search.comparison import RunnerUp
 from hlosharding.search.front import pareto
 from hlosharding.search.mutations import Improved, spec_text
@@ -15,7 +16,8 @@ from hlosharding.search.priced_plan import PricedPlan
 from hlosharding.search.ranking import RankedPlan, Ranking, rank, sample_plans
 from hlosharding.search.searchers import Climb, Grid, InterOp, Searcher, SearchSpace
 from hlosharding.search.strategies import STRATEGIES, Strategy, fsdp, megatron
-from hlosharding.search.suggest import Suggestion, suggest
+from hlosharding.search.suggest import suggest
+from hlosharding.search.suggestion import Suggestion
 from hlosharding.search.trials import smallest_sets
 from hlosharding.search.what_if import WhatIf, of_memory
 
@@ -48,6 +50,7 @@ __all__ = [
     "find_optimum",
     "fsdp",
     "megatron",
+    "nearest_split",
     "of_memory",
     "pareto",
     "plan_space",

@@ -38,6 +38,11 @@ def find_candidates(module: Module, targets: list[Instruction], propagation: Pro
     yield from found
 
 
+def nearest_split(propagation: Propagation, inst: Instruction) -> HloSharding | None:
+    """The split that comes first for a whole value; None where none would be even.  Not tried."""
+    return next((s for name, s in find_candidates(propagation.source, [inst], propagation) if name == inst.name), None)
+
+
 def shardings_of(inst: Instruction, shardings: _Shardings, mesh: MeshInfo) -> Iterator[HloSharding]:
     """Those of a value that the ops around it would give; then those by the axes of a mesh, each along one dim or none.
 

@@ -24,7 +24,7 @@ def shared_reason(refused: Sequence[tuple[object, str]]) -> str:
     '2 of 3 refused: not cut'
     """
     if not refused:
-        return "there was none"
+        return "none was asked for"
     [(why, count)] = Counter(why for _, why in refused).most_common(1)
     return f"{count} of {len(refused)} refused: {why}"
 

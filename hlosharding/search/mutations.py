@@ -18,7 +18,8 @@ from hlosharding.notebook import InNotebooks
 from hlosharding.progress import Progress, counting
 from hlosharding.schedule import PipelineRuns, Schedule
 from hlosharding.search.candidates import shardings_of
-from hlosharding.search.in_turn import LEAST_GAIN, improve_in_turn, largest_first
+from hlosharding.search.comparison import time_text
+from hlosharding.search.in_turn import improve_in_turn, is_better, largest_first
 from hlosharding.search.planner import Planner
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.priced_plan import PricedPlan
@@ -52,8 +53,8 @@ class SpecChange:
     time_s: float
 
     def __str__(self) -> str:
-        times = (f"{seconds * 1e3:.3g} ms" for seconds in (self.time_before_s, self.time_s))
-        return f"{self.argument} {spec_text(self.before)} -> {spec_text(self.after)}: {' -> '.join(times)}"
+        times = f"{time_text(self.time_before_s)} -> {time_text(self.time_s)}"
+        return f"{self.argument} {spec_text(self.before)} -> {spec_text(self.after)}: {times}"
 
 
 def spec_text(spec: Any) -> str:
@@ -100,7 +101,7 @@ class Improved(InNotebooks):
 
     def __str__(self) -> str:
         end = "no other change of one argument helps" if self.is_done else "the steps are used up"
-        times = f"{self.start.time_s * 1e3:.3g} ms -> {self.priced.time_s * 1e3:.3g} ms"
+        times = f"{time_text(self.start.time_s)} -> {time_text(self.priced.time_s)}"
         head = f"{self.start.plan} on {self.machine.name}: {times}; {self.tried} tried, {end}"
         return "\n".join([head, *map(str, self.changes)])
 
@@ -163,7 +164,7 @@ class _Climb:
         for spec in list(self._other_specs(parameter)):
             trial = {n: each for n, each in {**self.specs, number: spec}.items() if each is not None}
             found = self._try_price(trial)
-            if found is not None and _is_better(found, self.best):
+            if found is not None and is_better(found.promise, self.best.promise):
                 self.best, chosen = found, trial
         if chosen is self.specs:
             return False
@@ -205,15 +206,6 @@ class _Climb:
         cut = planner.pipeline(plan, self.machine)
         run = self.runs.simulate(cut, plan.schedule or cut.usual_order, plan.microbatches)
         return PricedPlan.of(SizedPlan(plan, self.sized.batch_size), run)
-
-
-def _is_better(one: PricedPlan, other: PricedPlan) -> bool:
-    """Whatever fits, then whatever is faster; of what does not fit, the smaller one."""
-    if one.fits != other.fits:
-        return one.fits
-    if not one.fits:
-        return one.peak_memory_bytes < other.peak_memory_bytes
-    return one.time_s < other.time_s * (1 - LEAST_GAIN)
 
 
 def _normalize(spec: Any) -> Any:

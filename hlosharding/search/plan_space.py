@@ -88,12 +88,13 @@ def find_said(asked: Mapping[str, Any]) -> list[str]:
 def choose_plans(machine: Machine, given: Iterable[Plan] | None, **asked: Any) -> list[Plan]:
     """Those that are given, else what is `asked` of `plan_space` for all devices of a machine.
 
-    Raises ScheduleError for plans that need more devices, and for what is asked beside plans, which say all.
+    Raises ScheduleError for plans that need more devices, for what is asked beside plans, which say all, and where
+    nothing that is asked for divides the devices.
     """
     if given is None:
         if machine.topology == "switch" and machine.num_nodes == 1:
             asked["orders"] = ("",)  # whoever is next to whom
-        return list(plan_space(machine.num_devices, **asked))
+        return _some(plan_space(machine.num_devices, **asked), machine, asked)
     for name in find_said(asked):
         if not isinstance(asked[name], Mapping):
             raise ScheduleError(f"{name} are said, and plans, which say all", remedy="leave out one of the two")
@@ -103,3 +104,14 @@ def choose_plans(machine: Machine, given: Iterable[Plan] | None, **asked: Any) -
             what = f"plan {plan} is for {plan.num_devices} devices, {machine.name} has {machine.num_devices}"
             raise ScheduleError(what, remedy="take fewer ways, or a larger machine")
     return plans
+
+
+def _some(plans: Iterable[Plan], machine: Machine, asked: Mapping[str, Any]) -> list[Plan]:
+    if found := list(plans):
+        return found
+    said = ", ".join(f"{name} {list(asked[name])}" for name in find_said(asked))
+    raise ScheduleError(
+        f"no plan could be priced: {machine.num_devices} devices cannot be divided by what is asked for",
+        where=said,
+        remedy="ask for numbers that divide the devices",
+    )

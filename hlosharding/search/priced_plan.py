@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from hlosharding.cost import StepBreakdown
 from hlosharding.schedule import ScheduleSimulation
+from hlosharding.search.in_turn import Promise, promise
 from hlosharding.search.plans import Plan, SizedPlan
 
 
@@ -46,6 +47,11 @@ class PricedPlan:
     @property
     def idle_s(self) -> float:
         return self.breakdown.idle_s
+
+    @property
+    def promise(self) -> Promise:
+        """By which it is compared with others, of other batches too."""
+        return promise(fits=self.fits, seconds=self.time_s / self.batch_size, peak_bytes=self.peak_memory_bytes)
 
     @property
     def sized_plan(self) -> SizedPlan:

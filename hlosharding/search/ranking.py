@@ -103,6 +103,8 @@ class Ranking(InNotebooks):
         return rank_figures.find_inversions(self.times)
 
     def __str__(self) -> str:
+        if not self.table:
+            return f"no plan could be run; {shared_reason(self.refused)}"
         return (
             f"{len(self.table)} plans run: rank correlation {self.spearman:.3f}, off by {self.median_error:.0%} in the"
             f" median ({self.scaled_median_error:.0%} after one factor), top-1 regret {self.regret:.1%}"

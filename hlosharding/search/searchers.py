@@ -20,7 +20,7 @@ from hlosharding.search.plan_space import divisors
 from hlosharding.search.planner import Planner
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.price_file import Outcome
-from hlosharding.search.priced_plan import PricedPlan, sort_by_throughput
+from hlosharding.search.priced_plan import PricedPlan
 from hlosharding.search.stages import DividedPlan, divide_plan
 from hlosharding.search.tensor_parallel import expert_dims
 
@@ -111,7 +111,8 @@ class _Ascent:
     @property
     def priced(self) -> list[PricedPlan]:
         """What promises most first."""
-        return _sort_by_promise(each for each in self.known.values() if isinstance(each, PricedPlan))
+        found = (each for each in self.known.values() if isinstance(each, PricedPlan))
+        return sorted(found, key=lambda each: (each.promise, each.time_s, each.sized_plan))
 
     @property
     def best(self) -> PricedPlan | None:
@@ -200,13 +201,6 @@ def _chosen_freely(plan: Plan) -> Plan:
 
 def _is_hopeless(one: PricedPlan, best: PricedPlan) -> bool:
     return one.fits and one.time_s > _HOPE * best.time_s
-
-
-def _sort_by_promise(priced: Iterable[PricedPlan]) -> list[PricedPlan]:
-    """The fastest that fit; then, as long as none does the only ones, those that need least memory."""
-    order = sort_by_throughput(priced)
-    others = sorted((each for each in order if not each.fits), key=lambda each: each.peak_memory_bytes)
-    return [*(each for each in order if each.fits), *others]
 
 
 _STRATEGIES = ("fsdp", "zero1", "")

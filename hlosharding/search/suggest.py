@@ -1,5 +1,5 @@
-"""`hs.suggest`: which annotations would split a value that is left whole, or end a conflict?  Found by trying.  And
-which ones does a program want that has none?
+"""`hs.suggest`: which annotations would split a value, end a conflict, make a collective cheaper?  Found by trying.
+And which ones does a program want that has none?
 
 Floor: search.  Each set of annotations is put on the program and propagated; of the smallest sets that reach the goal,
 the program is partitioned and priced.
@@ -7,84 +7,35 @@ the program is partitioned and priced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from hlosharding.compiler import Partitioned, partition, prices_of
-from hlosharding.cost import Machine, step_seconds
-from hlosharding.errors import AnnotationError, HloShardingError
+from hlosharding.compiler import CollectiveExplanation, Partitioned, explain, explain_line, is_line, made_at
+from hlosharding.cost import Machine
+from hlosharding.errors import AnnotationError, ModuleError
 from hlosharding.frontends import annotate
 from hlosharding.ir import Instruction, Module
-from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner import PartitionOptions
-from hlosharding.plans import PlanFile
 from hlosharding.progress import Progress, counting
-from hlosharding.propagation import LostOffer, Propagation, propagate
-from hlosharding.reshard import MORE_WORK
-from hlosharding.search.candidates import find_candidates
-from hlosharding.search.comparison import time_text
-from hlosharding.search.trials import LARGEST_SET, Hit, smallest_sets
+from hlosharding.propagation import LostOffer, Propagation
+from hlosharding.search.candidates import Annotation, find_candidates
+from hlosharding.search.suggestion import Suggestion
+from hlosharding.search.trial_prices import Pipeline, Question
+from hlosharding.search.trials import LARGEST_SET, Hit, smallest_sets, try_annotations
 from hlosharding.search.whole_program import find_annotations, find_changes
 from hlosharding.sharding import HloSharding, MeshInfo, spell
+from hlosharding.spmd import Collective
 
-_MOST_PRICED = 12
-"""Of the smallest sets, the nearest first: each is a run of the partitioner, and five answers are given."""
-
-
-@dataclass(frozen=True, slots=True)
-class Suggestion(InNotebooks):
-    """Annotations that reach the goal, and what the program then costs: bytes received, FLOPs, predicted seconds; one
-    device, one run.
-
-    `str` is the line that `hlosharding suggest` prints; `suggest` has an example.
-    """
-
-    annotations: tuple[tuple[str, HloSharding], ...]
-    sharding: HloSharding | None
-    """What the value gets; None where no value was named."""
-    bytes_received: float
-    bytes_before: float
-    flops: float
-    flops_before: float
-    time_s: float
-    """Simulated."""
-    time_before_s: float
-    conflicts: int
-    """Places of the whole program where neighbours disagree, then."""
-    conflicts_before: int
-    is_smallest: bool
-    """Were all smaller sets of the annotations that come into question tried, in vain?"""
-    ends_conflict: bool = False
-    """Was the value split already, and is it a conflict that ends?"""
-    replaces: tuple[str, ...] = ()
-    """Values whose annotation is not added but changed."""
-    mesh: MeshInfo | None = field(default=None, repr=False)
-
-    def plan_file(self, plan: PlanFile | None = None) -> PlanFile:
-        """These annotations as a plan file, on top of those of `plan`."""
-        return PlanFile.of(dict(self.annotations), mesh=self.mesh).over(plan or PlanFile())
-
-    def __str__(self) -> str:
-        said = ", ".join(self._said(name, sharding) for name, sharding in self.annotations)
-        becomes = f": the value becomes {spell(self.sharding, self.mesh)}" if self.sharding is not None else ""
-        took = f"time {time_text(self.time_before_s)} -> {time_text(self.time_s)}"
-        moved = f"bytes {self.bytes_before:,.0f} -> {self.bytes_received:,.0f}"
-        work = f"FLOPs {self.flops_before:,.0f} -> {self.flops:,.0f}"
-        clashes = f"conflicts {self.conflicts_before} -> {self.conflicts}"
-        if self.conflicts_before == self.conflicts:
-            clashes = "the conflict moves elsewhere" if self.conflicts and self.ends_conflict else ""
-        figures = ", ".join(figure for figure in (moved, work, took, clashes) if figure)
-        doubt = "" if self.is_smallest else " (a smaller set may do: not all were tried)"
-        return f"{said}{becomes}; {figures}{doubt}"
-
-    def _said(self, name: str, sharding: HloSharding) -> str:
-        verb = "change" if name in self.replaces else "annotate"
-        return f"{verb} %{name}={spell(sharding, self.mesh)}"
+_MOST_OF_A_VALUE = 3
+"""Shardings that are tried for one value near a collective: each is a run of the partitioner."""
 
 
 def suggest(
     module: Module,
-    name: str | None = None,
+    what: str | int | Collective | LostOffer | None = None,
     *,
     conflict: str | None = None,
     most: int = 5,
@@ -97,19 +48,27 @@ def suggest(
     mesh: MeshInfo | None = None,
     progress: Progress | bool = True,
 ) -> list[Suggestion]:
-    """The smallest sets of annotations that split the value `name`, or, where it is split, end its conflicts; of no
-    value those with which the whole program takes least on `machine` (`find_optimum`; its own annotations bind), and
-    the fewest changes of its arguments' shardings that save nearly all that such may save.
+    """Annotations that help a value, a conflict, a collective, a source line, or the whole program.
+
+    By what `what` is:
+
+    * a value (its name, a parameter's path): the smallest sets that split it, or, where it is split, end its conflicts;
+    * a conflict (one of `Propagation.conflicts`; or a value and `conflict`): those that end it;
+    * a collective ("#3", its number, or itself, of XLA's own program, too): single annotations near the op that needed
+      it with which the program takes less time, or receives fewer bytes;
+    * a source line ("model.py:31"): all of this for its dearest collective, its first whole value, and its conflicts;
+    * nothing: those with which the whole program takes least on `machine` (`find_optimum`; its own annotations bind),
+      and the fewest changes of its arguments' shardings that save nearly all that such may save.
 
     `conflict`: the neighbour whose offer lost (as `explain(name).conflicts` tells it); by default all of them.  A
     conflict has ended when the two agree and the program has fewer conflicts than before.  Values within a few ops are
     tried with the shardings their neighbours have and with one-dim splits: single annotations first, then pairs, then
     triples; where additional ones do not do it, changes of those given; and where these do not either, annotations that
-    move the conflict elsewhere; no more than `at_once` together.  Sorted by bytes received; [] if none was found.
-    `to_outputs` and `to_parameters` are `propagate`'s, `progress` is `search`'s, the rest `partition`'s; `mesh`: over
-    which axes the whole program is split, by default nodes of devices.
+    move the conflict elsewhere; no more than `at_once` together.  Of a value sorted by bytes received, else by time; []
+    if none was found.  `to_outputs` and `to_parameters` are `propagate`'s, `progress` is `search`'s, the rest
+    `partition`'s; `mesh`: over which axes the whole program is split, by default nodes of devices.
 
-    Raises ModuleError for an unknown name, AnnotationError where there is nothing to remove.
+    Raises ModuleError for what is not in the program, AnnotationError where there is nothing to remove.
 
     >>> from hlosharding.frontends import load
     >>> text = '''HloModule m
@@ -133,48 +92,115 @@ def suggest(
     >>> {name: sharding.num_tiles for name, sharding in best.annotations}, best.time_s < 0.5 * best.time_before_s
     ({'x.1': 1, 'up.1': 4, 'down.1': 4, 'dot_general.3': 4}, True)
     """
-    run = _Pipeline(to_outputs, to_parameters, num_partitions, machine, options)
-    before = run.propagate(module)
-    if name is None:
-        return _suggest_whole(module, before, run, mesh)
-    target = module.by_name(before.explain(name).links[0].name)
-    goal = _goal(before, target, conflict)
-    wanted = list(find_candidates(module, [target, *goal.find_others(module)], before))
-    given = _annotated_names(module)
-    added = [one for one in wanted if one[0] not in given]
-    with counting("trying annotations", progress) as told:
-        hits, moved = smallest_sets(module, added, goal.grade, run.propagate, told, largest=at_once)
-        if not hits and len(added) < len(wanted):
-            hits, _ = smallest_sets(module, wanted, goal.grade, run.propagate, told, largest=at_once)
-    question = _Question(module, target, before, run, given, ends_conflict=bool(goal.neighbours))
-    return question.find_answers(hits or moved)[:most]
+    run = Pipeline(to_outputs, to_parameters, num_partitions, machine, options)
+    asked = _Asked(module, run.propagate(module), run, at_once, progress)
+    if what is None:
+        return asked.of_whole(mesh)[:most]
+    if isinstance(what, LostOffer):
+        return asked.of_value(what.winner.name, what.loser.name)[:most]
+    if not isinstance(what, str) or what.startswith("#"):
+        return asked.of_collective(what)[:most]
+    return (asked.of_line(what) if is_line(what) else asked.of_value(what, conflict))[:most]
 
 
-def _suggest_whole(module: Module, before: Propagation, run: _Pipeline, mesh: MeshInfo | None) -> list[Suggestion]:
-    """With which the program takes less: additional annotations; and the fewest changes of its arguments'."""
-    machine, mesh = run.machine_for(module), mesh or module.mesh
-    if machine.num_devices < 2:
-        raise AnnotationError("there is one device", remedy="say for how many: machine=hs.machines.h100(8)")
-    run = replace(run, machine=machine, num_partitions=machine.num_devices)
+@dataclass(frozen=True)
+class _Asked:
+    """A program of which something is asked."""
 
-    def propagated(said: Mapping[str, HloSharding]) -> Propagation:
-        return run.propagate(annotate(module, said, mesh=mesh))
+    module: Module
+    before: Propagation
+    run: Pipeline
+    at_once: int
+    progress: Progress | bool
 
-    def seconds(said: Mapping[str, HloSharding]) -> float:
-        made = run.partition(propagated(said))
-        return step_seconds(made.module, made.cost)
+    def of_value(self, name: str, conflict: str | None) -> list[Suggestion]:
+        """What splits it, or ends its conflicts."""
+        module = self.module
+        target = module.by_name(self.before.explain(name).links[0].name)
+        goal = _goal(self.before, target, conflict)
+        added, wanted = self._candidates([target, *goal.find_others(module)])
+        with counting("trying annotations", self.progress) as told:
+            hits, moved = smallest_sets(module, added, goal.grade, self.run.propagate, told, largest=self.at_once)
+            if not hits and len(added) < len(wanted):
+                hits, _ = smallest_sets(module, wanted, goal.grade, self.run.propagate, told, largest=self.at_once)
+        question = Question(module, target, self.before, self.run, ends_conflict=bool(goal.neighbours))
+        return question.find_answers(hits or moved)
 
-    best = find_annotations(module, machine, mesh)
-    added = {name: s for name, s in best.items() if module.sharding(module.by_name(name)) != s}
-    found = [said for said in (added, find_changes(module, machine, mesh, seconds)) if said]
-    hits = [Hit(tuple(said.items()), propagated(said), is_smallest=False) for said in found]
-    question = _Question(module, None, before, run, _annotated_names(module), ends_conflict=False)
-    faster = [answer for answer in question.find_answers(hits) if answer.time_s < answer.time_before_s]
-    return sorted(faster, key=lambda answer: answer.time_s)
+    def of_collective(self, what: str | int | Collective) -> list[Suggestion]:
+        """With which the program takes less, or receives less: additional annotations, else changes."""
+        [why] = (one for one in explain(self._partitioned, what).answers if isinstance(one, CollectiveExplanation))
+        names = [why.needed_by.name] if why.needed_by is not None else []
+        names += [operand.links[0].name for _, operand in why.operands]
+        added, wanted = self._candidates([op for name in names if (op := self.module.find(name)) is not None])
+        return self._helpful(added) or self._helpful([one for one in wanted if one not in added])
 
+    def of_line(self, line: str) -> list[Suggestion]:
+        """For what there is at a line."""
+        answers = list(self._at_line(line))
+        if not answers:
+            remedy = "there is nothing to remove"
+            raise AnnotationError(f"{line} has no collective, no value that is whole, and no conflict", remedy=remedy)
+        found = {one.annotations: one for some in answers for one in some}
+        return sorted(found.values(), key=lambda one: one.time_s)
 
-def _annotated_names(module: Module) -> set[str]:
-    return {inst.name for inst in module.instructions if module.sharding(inst) is not None}
+    def _at_line(self, line: str) -> Iterator[list[Suggestion]]:
+        values = made_at(self.module, line)
+        with suppress(ModuleError):  # no collective is at that line
+            at_line = self._partitioned.explain_collectives(line, priced=False)
+            yield self.of_collective(max((one.collective for one in at_line), key=lambda one: one.bytes_per_device))
+        whole = (v for v in values if v.shape.is_array and v.shape.rank and _tiles(self.before, v) <= 1)
+        for value in list(whole)[:1]:
+            yield self.of_value(value.name, None)
+        for one in explain_line(self.before, line):
+            for lost in [one] if isinstance(one, LostOffer) else one.conflicts[:1]:
+                yield self.of_value(lost.winner.name, lost.loser.name)
+                return
+
+    def of_whole(self, mesh: MeshInfo | None) -> list[Suggestion]:
+        """With which the program takes less: additional annotations; and the fewest changes of its arguments'."""
+        module = self.module
+        machine, mesh = self.run.machine_for(module), mesh or module.mesh
+        if machine.num_devices < 2:
+            raise AnnotationError("there is one device", remedy="say for how many: machine=hs.machines.h100(8)")
+        run = replace(self.run, machine=machine, num_partitions=machine.num_devices)
+
+        def propagated(said: Mapping[str, HloSharding]) -> Propagation:
+            return run.propagate(annotate(module, said, mesh=mesh))
+
+        def seconds(said: Mapping[str, HloSharding]) -> float:
+            return run.price(propagated(said), tuple(said.items())).time_s
+
+        best = find_annotations(module, machine, mesh)
+        added = {name: s for name, s in best.items() if module.sharding(module.by_name(name)) != s}
+        found = [said for said in (added, find_changes(module, machine, mesh, seconds)) if said]
+        hits = [Hit(tuple(said.items()), propagated(said), is_smallest=False) for said in found]
+        answers = Question(module, None, self.before, run).find_answers(hits)
+        return sorted((one for one in answers if one.time_s < one.time_before_s), key=lambda one: one.time_s)
+
+    @cached_property
+    def _partitioned(self) -> Partitioned:
+        return self.run.partition(self.before)
+
+    def _candidates(self, targets: list[Instruction]) -> tuple[list[Annotation], list[Annotation]]:
+        """Additional annotations, and with these the changes of given ones."""
+        wanted = list(find_candidates(self.module, targets, self.before))
+        given = {inst.name for inst in self.module.instructions if self.module.sharding(inst) is not None}
+        return [one for one in wanted if one[0] not in given], wanted
+
+    def _helpful(self, candidates: Sequence[Annotation]) -> list[Suggestion]:
+        """Those that help alone; of such as make one program the nearest."""
+        tried, near = Counter[str](), list[Annotation]()
+        for name, sharding in candidates:
+            tried[name] += 1
+            near += [(name, sharding)] if tried[name] <= _MOST_OF_A_VALUE else []
+        made = (try_annotations(self.module, (one,), self.run.propagate) for one in near)
+        hits = [
+            Hit((one,), found, is_smallest=True) for one, found in zip(near, made, strict=True) if found is not None
+        ]
+        answers = Question(self.module, None, self.before, self.run).find_answers(hits)
+        better = [a for a in answers if a.time_s < a.time_before_s or a.bytes_received < a.bytes_before]
+        unlike = {(a.bytes_received, a.flops, a.time_s): a for a in reversed(better)}
+        return sorted(unlike.values(), key=lambda one: one.time_s)
 
 
 # ---- the goal
@@ -209,7 +235,7 @@ def _goal(before: Propagation, target: Instruction, conflict: str | None) -> _Go
     def grade(after: Propagation) -> int | None:
         here = (one for name in (target.name, *chosen) for one in after.explain(name).conflicts)
         # Asked first, since the conflicts of a whole program take their time.
-        if not pairs.isdisjoint(map(_pair, here)) or len(after.conflicts) > count:
+        if not pairs.isdisjoint(one.pair for one in here) or len(after.conflicts) > count:
             return None
         return int(len(after.conflicts) == count)
 
@@ -219,75 +245,3 @@ def _goal(before: Propagation, target: Instruction, conflict: str | None) -> _Go
 def _tiles(after: Propagation, target: Instruction) -> int:
     found = after.shardings.get(target.name)
     return 1 if found is None else found.num_tiles
-
-
-def _pair(lost: LostOffer) -> frozenset[str]:
-    return frozenset((lost.winner.name, lost.loser.name))
-
-
-# ---- the answers
-
-
-@dataclass(frozen=True, slots=True)
-class _Pipeline:
-    """How every trial is propagated and priced."""
-
-    to_outputs: bool | Sequence[bool] | None
-    to_parameters: bool | Sequence[bool] | None
-    num_partitions: int | None
-    machine: Machine | None
-    options: PartitionOptions | None
-
-    def propagate(self, module: Module) -> Propagation:
-        return propagate(module, to_outputs=self.to_outputs, to_parameters=self.to_parameters)
-
-    def machine_for(self, module: Module) -> Machine:
-        """Who runs it, on as many devices as were said."""
-        count = self.machine.num_devices if self.machine is not None else module.num_partitions
-        return prices_of(self.machine, self.num_partitions or count, module)
-
-    def partition(self, propagation: Propagation) -> Partitioned:
-        return partition(propagation, num_partitions=self.num_partitions, machine=self.machine, options=self.options)
-
-
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """What was asked of which program, and how it was before."""
-
-    module: Module
-    target: Instruction | None
-    """None: no value was named."""
-    before: Propagation
-    run: _Pipeline
-    given: set[str]
-    ends_conflict: bool
-
-    def find_answers(self, hits: list[Hit]) -> list[Suggestion]:
-        """Those that cost about as much work first, and then by bytes."""
-        if not hits:
-            return []
-        priced = self.run.partition(self.before)
-        found = [answer for hit in hits[:_MOST_PRICED] if (answer := self._answer(hit, priced)) is not None]
-        return sorted(found, key=lambda s: (s.flops > MORE_WORK * s.flops_before, s.bytes_received))
-
-    def _answer(self, hit: Hit, priced: Partitioned) -> Suggestion | None:
-        try:
-            after = self.run.partition(hit.propagation)
-        except HloShardingError:
-            return None  # what cannot be partitioned helps nobody
-        return Suggestion(
-            hit.annotations,
-            hit.propagation.shardings[self.target.name] if self.target is not None else None,
-            after.comm_bytes_per_device,
-            priced.comm_bytes_per_device,
-            after.flops_per_device,
-            priced.flops_per_device,
-            step_seconds(after.module, after.cost),
-            step_seconds(priced.module, priced.cost),
-            len(hit.propagation.conflicts),
-            len(self.before.conflicts),
-            hit.is_smallest,
-            self.ends_conflict,
-            tuple(name for name, _ in hit.annotations if name in self.given),
-            hit.propagation.module.mesh,
-        )

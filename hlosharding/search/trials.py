@@ -58,7 +58,7 @@ def smallest_sets(
         for trial in _sets_of_size(known, size)[: most - tried]:
             progress(tried, most)
             tried += 1
-            propagation = _try_annotations(module, trial, propagate)
+            propagation = try_annotations(module, trial, propagate)
             reached = None if propagation is None else grade(propagation)
             if propagation is not None and reached is not None:
                 hits[reached].append(Hit(trial, propagation, is_smallest))
@@ -76,10 +76,11 @@ def _sets_of_size(known: list[Annotation], size: int) -> list[tuple[Annotation, 
     return [one for one in sets if len({name for name, _ in one}) == size]
 
 
-def _try_annotations(
+def try_annotations(
     module: Module, trial: tuple[Annotation, ...], propagate: Callable[[Module], Propagation]
 ) -> Propagation | None:
+    """The program with these annotations; None where one contradicts another."""
     try:
         return propagate(annotate(module, dict(trial)))
     except HloShardingError:
-        return None  # an annotation that contradicts another is no suggestion
+        return None

@@ -52,6 +52,8 @@ class Program:
     the uniformity analysis cannot show that they do."""
     undecided: dict[Instruction, Any] = field(default_factory=dict)
     """What became of values that had no sharding to take, or were partial sums at first."""
+    annotated: dict[Instruction, Any] = field(default_factory=dict)
+    """What became of values that the user annotated."""
     scalars: ScalarComputations = field(init=False)
     """Reducers and comparators."""
 

@@ -7,6 +7,7 @@ malformed input.  Takes text and protos whose shardings were checked already.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -111,7 +112,20 @@ def _answer(question: str, payload: bytes) -> tuple[int, bytes]:
 
 
 def _parse_hlo(text: bytes, _: frozenset[str]) -> bytes:
-    return hlo().hlo_module_from_text(text.decode()).as_serialized_hlo_module_proto()
+    try:
+        return hlo().hlo_module_from_text(text.decode()).as_serialized_hlo_module_proto()
+    except FATAL as error:
+        # Of a negative size XLA's parser says neither that nor where it stands.
+        found = _NEGATIVE_SIZE.search(text) if "was parsing" not in str(error) else None
+        if found is None:
+            raise
+        line, before = text.count(b"\n", 0, found.start()) + 1, text.rfind(b"\n", 0, found.start())
+        raise ValueError(
+            f"line {line}, column {found.start() - before}: {found[0].decode()} has a negative size"
+        ) from error
+
+
+_NEGATIVE_SIZE = re.compile(rb"\b[a-z]\w*\[[\d,]*-\d+[-\d,]*\]")
 
 
 def _print_hlo(proto: bytes, words: frozenset[str]) -> bytes:

@@ -22,6 +22,7 @@ EVEN_PART = "nobody asked for the result whole, and it has dims that divide even
 NAMED = "nobody asked for it, and the axes of the mesh cannot say it: JAX's arrays could not have it"
 ONE_ORDER = "every manual group has its tiles in one order"
 SUMMED_LATER = "partial sums stay apart until their users' sum"
+BYPASSED = "the annotation is bypassed: nobody reads the value so"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,11 @@ class ShardingOverride:
     propagated: HloSharding
     chosen: HloSharding
     why: str
+
+    @property
+    def is_bypassed(self) -> bool:
+        """Is the propagated one what the user asked for?"""
+        return self.why.startswith(BYPASSED)
 
     @property
     def name(self) -> str:
@@ -60,16 +66,18 @@ def sharding_overrides(
     shardings: Mapping[int, HloSharding],
     undecided: Mapping[Instruction, AnyValue | DeferredReduction],
     why: Mapping[int, str],
+    bypassed: Mapping[Instruction, ShardingOverride],
 ) -> tuple[ShardingOverride, ...]:
     """The sharding overrides of a program made with the table `shardings`, in program order.
 
     `undecided` is what became of values that the table lacks, or whose sum may have waited; `why` says for which
-    instructions the table was changed for another reason than that they are read in part.
+    instructions the table was changed for another reason than that they are read in part.  `bypassed`: those of values
+    that the user annotated.
     """
     given = module.shardings
-    if not undecided and (shardings is given or shardings == given):
+    if not undecided and not bypassed and (shardings is given or shardings == given):
         return ()
-    return tuple(_found(module, shardings, undecided, why))
+    return tuple(_found(module, shardings, undecided, why, bypassed))
 
 
 def _found(
@@ -77,10 +85,14 @@ def _found(
     shardings: Mapping[int, HloSharding],
     undecided: Mapping[Instruction, AnyValue | DeferredReduction],
     why: Mapping[int, str],
+    bypassed: Mapping[Instruction, ShardingOverride],
 ) -> Iterator[ShardingOverride]:
     changed = {i for i, sharding in module.shardings.items() if shardings.get(i) is not sharding}
-    listed = changed.union([i.id for i in undecided])
+    listed = changed.union([i.id for i in undecided], [i.id for i in bypassed])
     for inst in [i for i in module.instructions if i.id in listed]:
+        if inst in bypassed:
+            yield bypassed[inst]
+            continue
         propagated, chosen = module.shardings.get(inst.id), shardings.get(inst.id)
         reason = why.get(inst.id, READ_IN_PART)
         made = undecided.get(inst)

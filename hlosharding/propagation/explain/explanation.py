@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from hlosharding.ir import is_at
 from hlosharding.notebook import InNotebooks
 from hlosharding.printable import printable
 from hlosharding.propagation.provenance import Direction
@@ -101,6 +102,16 @@ class LostOffer(InNotebooks):
     """Where the chain of the value ends."""
 
     @property
+    def pair(self) -> frozenset[str]:
+        """Names of the two values that disagree."""
+        return frozenset((self.winner.name, self.loser.name))
+
+    def is_at(self, line: str) -> bool:
+        """Does either side, or the annotation that it goes back to, stand at a source line ("model.py:31")?"""
+        sides = (self.winner, self.loser, self.held_since, self.offered_since)
+        return any(is_at(link.location, line) for link in sides)
+
+    @property
     def told(self) -> list[str]:
         """What was offered and why it lost; then to what both sides go back."""
         mesh = self.winner.mesh
@@ -111,7 +122,7 @@ class LostOffer(InNotebooks):
         ]
 
     def __str__(self) -> str:
-        return "\n  ".join(map(printable, [str(self.winner), *self.told]))
+        return "\n  ".join(map(printable, [f"conflict: {self.winner}", *self.told]))
 
 
 def origin(link: ChainLink) -> str:

@@ -28,7 +28,7 @@ _COLUMNS = (
     Column(key="time_s", heading="predicted", kind=Kind.SECONDS, sums=True),
     Column(key="share", heading="of all", kind=Kind.SHARE, sums=True, priority=3),
     Column(key="bytes_per_device", heading="received", kind=Kind.BYTES, sums=True),
-    Column(key="executions", heading="times", kind=Kind.COUNT, sums=True, priority=2),
+    Column(key="executions", heading="times", kind=Kind.COUNT, sums=True, priority=1),
     Column(key="axes", heading="over", priority=2),
     Column(key="shape", heading="shape", kind=Kind.SHAPE, priority=2),
     Column(key="location", heading="source", kind=Kind.LOCATION),
@@ -90,7 +90,8 @@ def explain_dearest(about: ReportedProgram, groups: Sequence[Alike]) -> dict[int
     if not about.is_explained or not numbers:
         return {}
     priced = len(about.whole.instructions) <= _MOST_INSTRUCTIONS
-    return {one.number: one for one in about.partitioned.explain_collectives(*numbers, priced=priced)}
+    told = about.partitioned.explain_collectives(*numbers, priced=priced)
+    return {one.number: one for one in told if one.number is not None}
 
 
 def ranked_collectives_view(

@@ -5,19 +5,32 @@ Floor: report.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from hlosharding.compiler import OptimizedProgram
+from hlosharding.compiler import CollectiveExplanation, OptimizedProgram
 from hlosharding.cost import CostReport, Subtotal, cost
 from hlosharding.report.costs import comparison
 from hlosharding.report.executables import collectives_by_kind
+from hlosharding.report.explanations import collective_explanations_view
 from hlosharding.report.model import Column, Figure, Kind, Shown, Table, View
 from hlosharding.report.sections.reported import ReportedProgram
+from hlosharding.spmd import Collective
 
 _NOTHING = Subtotal()
 _LINES_SHOWN = 12
 """On a terminal."""
+_EXPLAINED = 40
+"""Collectives of XLA's."""
+_OF_XLA = (
+    Column(key="number", heading="#"),
+    Column(key="kind", heading="collective"),
+    Column(key="bytes_per_device", heading="received", kind=Kind.BYTES),
+    Column(key="needed_by", heading="for", priority=1),
+    Column(key="location", heading="source", kind=Kind.LOCATION),
+    Column(key="ours", heading="ours there", kind=Kind.PROSE),
+)
 
 
 def comparison_section(about: ReportedProgram, other: Any, names: tuple[str, str]) -> View:
@@ -35,7 +48,39 @@ def comparison_section(about: ReportedProgram, other: Any, names: tuple[str, str
         {"ours": ours.collectives, "theirs": theirs.collectives}, {"ours": names[0], "theirs": names[1]}
     )
     lines = [_by_line(ours, theirs, names)] if any(theirs.by_location) else []  # compiled programs may name none
-    return View((comparison(ours, theirs, names), kinds, *lines))
+    their_own = [_of_xla(about, other.collectives)] if isinstance(other, OptimizedProgram) else []
+    return View((comparison(ours, theirs, names), kinds, *their_own, *lines))
+
+
+def _of_xla(about: ReportedProgram, theirs: Sequence[Collective]) -> Table:
+    """The collectives of XLA's own program, those that receive most first, each by the op for which XLA made it."""
+    order = sorted(range(len(theirs)), key=lambda number: -theirs[number].bytes_per_device)
+    found = about.partitioned.explain_collectives(*order[:_EXPLAINED], of=theirs, priced=False)
+    return Table(
+        title="XLA's own collectives, by the op for which XLA made each",
+        key="xla",
+        columns=_OF_XLA,
+        rows=[_xla_row(one) for one in found],
+        most=_LINES_SHOWN,
+        detail="detail",
+        empty="there are none",
+    )
+
+
+def _xla_row(one: CollectiveExplanation) -> dict[str, Any]:
+    found, op = one.collective, one.needed_by
+    times = Counter(f"{each.kind} {each.shape}" for each in one.ours or ())
+    ours = ", ".join(f"{count} x {text}" if count > 1 else text for text, count in times.items())
+    name = op.name if op is not None else None
+    return {
+        "number": Shown(f"xla#{one.number}", one.number),
+        "kind": found.kind,
+        "bytes_per_device": Figure(found.bytes_per_device, is_exact=found.is_exact),
+        "needed_by": Shown(f"%{name}" if name else "no op that XLA names", name),
+        "location": found.location or (op.location if op is not None else ""),
+        "ours": Shown(ours or ("none" if name else "not known"), [each.name for each in one.ours or ()]),
+        "detail": collective_explanations_view([one]) if op is not None else None,
+    }
 
 
 def _cost_of(other: Any, about: ReportedProgram) -> CostReport:

@@ -12,6 +12,7 @@ from typing import Any
 from hlosharding.compiler import CollectiveExplanation
 from hlosharding.cost import unfused_attention
 from hlosharding.propagation import LostOffer, origin
+from hlosharding.report.accidents import accidents_of
 from hlosharding.report.explanations import collective_explanations_view, explanations_view
 from hlosharding.report.figures import as_bytes, as_count, as_seconds
 from hlosharding.report.model import Cell, Column, Kind, Lines, Row, Shown, Table, Thread, Tree, View
@@ -66,7 +67,7 @@ def findings_view(
         *_attention(about),
     ]
     found = [row for seconds, row in sorted(timed, key=lambda each: -each[0]) if seconds > _LEAST * whole_s]
-    rows = [*found, *_replicated(about, copies), *_warnings(about)]
+    rows = [*found, *_accidents(about), *_replicated(about, copies), *_warnings(about)]
     table = Table(
         title="", key="worst", columns=_FINDINGS, rows=rows, detail="detail", thread="thread", empty="nothing"
     )
@@ -99,7 +100,7 @@ def _collectives(
     for group in groups[:_MOST]:
         one, number = group.first.collective, group.first.number
         why, remedy = told.get(number), remedies.get(number)
-        offered = f"{remedy['annotation'].text} saves {as_bytes(remedy['saved_bytes'])}" if remedy else ""
+        offered = f"{remedy['annotation'].text} saves {as_seconds(remedy['saved_s'])}" if remedy else ""
         yield _timed(
             about,
             "collective",
@@ -198,6 +199,21 @@ def _replicated(about: ReportedProgram, copies: Sequence[Copies]) -> Iterator[Ro
             "remedy": f"split over these devices it saves {as_bytes(most.wasted_bytes)} of memory",
             "detail": explanations_view([propagation.explain(name)]) if propagation is not None and known else None,
             "thread": Thread((f"worst-{copies_place(name)}",), (copies_place(name), value_place(name))),
+        }
+
+
+def _accidents(about: ReportedProgram) -> Iterator[Row]:
+    for worst in accidents_of(about.partitioned)[:1]:
+        name = worst.first.name
+        yield {
+            **_EMPTY,
+            "what": "whole, and nobody asked",
+            "figure": Shown(as_bytes(worst.nbytes), worst.nbytes),
+            "share": None,
+            "which": f"{worst.name} {worst.first.shape}, on every device",
+            "location": worst.location,
+            "remedy": worst.remedy,
+            "thread": Thread((f"worst-whole-{value_place(name)}",), (value_place(name),)),
         }
 
 

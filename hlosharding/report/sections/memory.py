@@ -5,19 +5,17 @@ Floor: report.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from hlosharding.cost import Lifetime, lifetimes
 from hlosharding.report.figures import as_bytes, as_count, as_seconds
 from hlosharding.report.model import Column, Kind, Picture, Row, Shown, Table, View
 from hlosharding.report.sections.reported import ReportedProgram
+from hlosharding.report.shardings import path_of_layers
 from hlosharding.report.streams import memory_svg, thin_levels
 
 _MOST_SHOWN = 12
 """Rows, on a terminal."""
-_INDEX = re.compile(r"\[\d+\]")
-"""Layers of one parameter have one path."""
 
 _ALIVE = (
     Column(key="location", heading="source, or parameter", kind=Kind.LOCATION),
@@ -63,7 +61,7 @@ def _alive_table(worst: tuple[float, int], alive: Sequence[Lifetime]) -> Table:
 
 def _life_row(life: Lifetime) -> Row:
     inst = life.instruction
-    path = _INDEX.sub("[*]", inst.op_name) if inst.opcode == "parameter" else ""
+    path = path_of_layers(inst.op_name) if inst.opcode == "parameter" else ""
     return {
         "name": inst.name,
         "location": Shown(path or inst.location or f"%{inst.name}", inst.location),

@@ -5,7 +5,6 @@ Floor: report.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,11 +14,10 @@ from hlosharding.report.explanations import explanations_view
 from hlosharding.report.model import Column, Figure, Kind, Row, Shown, Table, Thread, View
 from hlosharding.report.places import copies_place, line_place, value_place
 from hlosharding.report.sections.reported import ReportedProgram
+from hlosharding.report.shardings import path_of_layers
 from hlosharding.sharding import HloSharding, spell
 
 _EXPLAINED = 40
-_INDEX = re.compile(r"\[\d+\]")
-"""Layers of one parameter have one path."""
 
 _COLUMNS = (
     Column(key="value", heading="value"),
@@ -75,7 +73,7 @@ def copies_of(about: ReportedProgram) -> list[Copies]:
     lies: dict[tuple[str, ...], HloSharding] = {}
     spelled: dict[int, str] = {}  # by identity: those that are equal may be spelled otherwise
     for inst, sharding in _replicated(about):
-        place = _INDEX.sub("[*]", inst.op_name) if inst.opcode == "parameter" else inst.location
+        place = path_of_layers(inst.op_name) if inst.opcode == "parameter" else inst.location
         if id(sharding) not in spelled:
             spelled[id(sharding)] = spell(sharding, about.mesh)
         key = (place or inst.name, inst.opcode, str(inst.shape), spelled[id(sharding)])

@@ -87,7 +87,7 @@ def report(
     `program`: partitioned, or partitioned here for `num_partitions` and `machine`; or what `hs.search` found.
     `against`: another Partitioned, a per-device Module (XLA's own dump among them) or what XLA compiled, to compare
     with; `names` of both.  `search`: a section with its plans.  `suggest`: for the dearest collectives try annotations
-    that save bytes; takes minutes for programs of 10,000 ops.  Raises what `partition` raises.
+    that save time; takes minutes for programs of 10,000 ops.  Raises what `partition` raises.
 
     >>> import hlosharding as hs
     >>> text = '''HloModule m, num_partitions=2

@@ -23,7 +23,7 @@ from hlosharding.ir import ELEMENTWISE, Instruction, Module
 from hlosharding.partitioner import ObjectivePrices, even_placements
 from hlosharding.search.batch_arguments import find_batch
 from hlosharding.search.choices import solve_choices
-from hlosharding.search.in_turn import LEAST_GAIN, improve_in_turn, largest_first
+from hlosharding.search.in_turn import Promise, improve_in_turn, is_better, largest_first, promise
 from hlosharding.search.optimum.nodes import Spent, Weights
 from hlosharding.search.optimum.program_choices import ProgramChoices
 from hlosharding.search.optimum.reshard_table import Integers
@@ -95,6 +95,11 @@ class Optimum:
         return self.simulation.peak_memory_bytes <= self.machine.memory_bytes
 
     @property
+    def promise(self) -> Promise:
+        """By which it is compared with others."""
+        return promise(fits=self.fits, seconds=self.time_s, peak_bytes=self.simulation.peak_memory_bytes)
+
+    @property
     def gap(self) -> float:
         """The part of its predicted seconds that another choice may save, at most."""
         return max(0.0, 1 - self.bound_s / self.spent.least)
@@ -110,7 +115,7 @@ class Optimum:
         >>> best.improved().time_s <= best.time_s
         True
         """
-        return min((one._climbed(steps) for one in (self, *self.others)), key=_speed)
+        return min((one._climbed(steps) for one in (self, *self.others)), key=lambda one: one.promise)
 
     def _climbed(self, steps: int) -> Optimum:
         """From this one alone."""
@@ -139,8 +144,8 @@ class _Climb:
             if _spelled(said) not in self.tried and self.may_try:
                 self.tried.add(_spelled(said))
                 found.append(replace(start, said=said, shardings={**start.shardings, parameter: place}))
-        best = min(found, key=_speed)
-        if best.time_s < start.time_s * (1 - LEAST_GAIN):
+        best = min(found, key=lambda one: one.promise)
+        if is_better(best.promise, start.promise):
             self.best = best
         return self.best is not start
 
@@ -191,13 +196,8 @@ def find_optimum(
             where=f"{machine.memory_bytes / 1e9:,.1f} GB a device",
             remedy="take more devices, a smaller batch, or recomputation (jax.checkpoint)",
         )
-    best, *others = sorted(found, key=_speed)
+    best, *others = sorted(found, key=lambda one: one.promise)
     return replace(best, bound_s=max(one.bound_s for one in found), others=tuple(others))
-
-
-def _speed(one: Optimum) -> tuple[bool, float]:
-    """Of two the lesser is the better one: what fits, then what is faster; else what is smaller."""
-    return (False, one.time_s) if one.fits else (True, one.simulation.peak_memory_bytes)
 
 
 def _batch_of(module: Module) -> Collection[int]:

@@ -34,3 +34,16 @@ def test_recorded_then_held_then_broken(capsys: pytest.CaptureFixture[str], plan
 def test_a_machine_that_nobody_names_is_the_same_everywhere(plan: str) -> None:
     assert main(["check", plan, MLP, "--update"]) == 0
     assert 'machine = "h100:8"' in Path(plan).with_suffix(".golden.toml").read_text()
+
+
+def test_without_a_plan_what_is_whole_by_accident(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["check", MLP, "--replicated-over", "1000", "--mesh", "data=2,model=4"]
+    assert main(words) == 1
+    assert "annotate %w2=P('model', None)" in capsys.readouterr().out
+    for asked in ("w2=P(model)", "w2=P()"):  # split, or meant to be whole
+        assert main([*words, "--annotate", asked]) == 0
+        assert "no value of more than 1,000 bytes is whole by accident" in capsys.readouterr().out
+    assert main(["check", MLP]) == 0  # it has less than a mebibyte
+    with pytest.raises(SystemExit):
+        main(["check", MLP, "--update"])
+    assert "--update needs PLAN" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,32 @@ def test_suggest_ends_a_conflict(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, *words, "--most", "1").startswith("annotate %free={devices=[4,1]<=[4]}: ")
     (best, *_) = json.loads(run(capsys, *words, "--emit", "json"))["suggestions"]
     assert (best["conflicts_before"], best["conflicts_after"], best["is_smallest"]) == (2, 1, True)
+
+
+def test_a_suggestion_is_a_patch_of_the_source(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    source = tmp_path / "mlp.py"
+    source.write_text((Path(MLP).parent / "mlp.py").read_text())
+    words = ("suggest", MLP, "w2", "--machine", "h100:8", "--mesh", "data=2,model=4", "--apply", str(source))
+    patch = run(capsys, *words)
+    assert patch.startswith("# annotate %w2=P('model', None)")
+    assert "+    w2 = jax.lax.with_sharding_constraint(w2, sharding_at('model'))\n" in patch
+    assert run(capsys, *words, "-o", str(tmp_path / "copy.py")) == ""
+    subprocess.run(["patch", "-p1", "mlp.py"], input=patch, text=True, check=True, cwd=tmp_path, stdout=subprocess.PIPE)
+    assert source.read_text() == (tmp_path / "copy.py").read_text()
+    assert main([*words, "-o", str(source)]) == 1
+    assert "is the source itself; write a copy" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["suggest", MLP, "w2", "-o", str(source)])
+    assert "--output needs --apply" in capsys.readouterr().err
+
+
+def test_suggest_of_a_collective_and_of_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    machine = ("--machine", "h100:8")
+    of_collective = run(capsys, "suggest", MLP, "#0", *machine).splitlines()
+    assert of_collective[0].startswith("annotate %")
+    assert set(of_collective) <= set(run(capsys, "suggest", MLP, "mlp.py:8", *machine, "--most", "99").splitlines())
+    assert main(["suggest", MLP, "#9", *machine]) == 1
+    assert "no collective #9; they are #0 to #2" in capsys.readouterr().err
 
 
 def test_suggest_propagates_as_asked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -48,3 +49,17 @@ def test_a_program_against_its_partitioned_form(capsys: pytest.CaptureFixture[st
 def test_plans_are_said_once(capsys: pytest.CaptureFixture[str], plans: tuple[str, str]) -> None:
     assert main(["diff", *plans, "--of", MLP, "--plan", plans[0]]) == 1
     assert "A and B are the plans" in capsys.readouterr().err
+
+
+def test_standard_input_is_read_once(
+    capsys: pytest.CaptureFixture[str], plans: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(*words: str) -> str:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(Path(MLP).read_bytes())))
+        assert main([*words]) == 0
+        return capsys.readouterr().out
+
+    assert told("diff", *plans, "--of", "-") == told("diff", *plans, "--of", MLP)
+    assert "No sharding differs." in told("diff", "-", "-")
+    same = json.loads(told("report", "-", "--machine", "h100:8", "--against", "-", "--emit", "json"))
+    assert {row["ratio"] for row in same["comparison"]["comparison"]} == {1.0}

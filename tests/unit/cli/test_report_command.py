@@ -50,6 +50,12 @@ def test_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_beside_what_xla_makes_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     record = json.loads(output(capsys, "report", MLP, *H100, "--against", "xla", "--emit", "json"))
     assert {row["figure"] for row in record["comparison"]["comparison"]} >= {"bytes received", "FLOPs"}
+    rows = record["comparison"]["xla"]
+    assert [(row["needed_by"], len(row["ours"])) for row in rows] == [("dot.2", 1), (None, 0), ("total", 1)]
+    assert [row["bytes_per_device"] for row in rows] == sorted((row["bytes_per_device"] for row in rows), reverse=True)
+    for row in rows:
+        told = json.loads(output(capsys, "explain", MLP, f"xla#{row['number']}", *H100, "--emit", "json"))
+        assert told["collectives"][0]["needed_by"] == row["needed_by"]
 
 
 def test_remedies_for_the_program_with_its_edge_as_asked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -85,6 +91,16 @@ def test_a_collective_is_explained_by_number_and_by_line(capsys: pytest.CaptureF
     assert by_number == output(capsys, "explain", MLP, "mlp.py:8", "--collectives", *H100)
     for word in ("needed by %dot.2", "operand 0", "Splits of %dot.2", "what would remove it"):
         assert word in by_number
+
+
+def test_a_collective_of_xlas_is_explained_by_the_op_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+    told = output(capsys, "explain", MLP, "xla#0", *H100)
+    for line in ("needed by %dot.2 (dot at mlp.py:8)", "our program has there: all-reduce f32[32,128]"):
+        assert line in told
+    [record] = json.loads(output(capsys, "explain", MLP, "xla#0", *H100, "--emit", "json"))["collectives"]
+    assert (record["number"], record["needed_by"], len(record["ours"])) == (0, "dot.2", 1)
+    assert "no collective #7; they are #0 to #2" in error(capsys, "explain", MLP, "xla#7")
+    assert "no collective gone.py:3; they are #0 to #2" in error(capsys, "explain", MLP, "xla:gone.py:3")
 
 
 def test_what_is_wrong_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

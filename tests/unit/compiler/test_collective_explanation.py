@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import hlosharding as hs
@@ -99,9 +101,92 @@ def test_unpriced() -> None:
 def test_of_a_program_that_xla_partitioned_only_what_it_says_is_known() -> None:
     split = jax.NamedSharding(jax.make_mesh((8,), ("all",)), jax.P("all"))
     compiled = jax.jit(lambda x: x.sum(), in_shardings=split).lower(jnp.ones(64)).compile()
-    [found] = hs.partition(hs.load(compiled.as_text())).explain_collectives(0)
+    theirs = hs.load(compiled.as_text())
+    [found] = hs.partition(theirs).explain_collectives(0)
     assert (found.needed_by, found.wanted, found.removals) == (None, None, ())
-    assert "the program does not say why" in str(found)
+    assert "XLA made it for jit(<lambda>)/reduce_sum, and does not say why; ask of the program that" in str(found)
+    assert hs.explain(theirs, hs.collectives(theirs)[0]).answers == (found,)
+
+
+def test_a_remedy_names_each_value_once() -> None:
+    text = """HloModule m, num_partitions=2
+    add {
+      a = f32[] parameter(0)
+      b = f32[] parameter(1)
+      ROOT sum = f32[] add(a, b)
+    }
+    ENTRY e {
+      x = f32[8,3] parameter(0), sharding={devices=[2,1]<=[2]}
+      zero = f32[] constant(0)
+      ROOT z = f32[8,3] reduce-window(x, zero), window={size=3x1 pad=1_1x0_0}, to_apply=add
+    }"""
+    halo = hs.partition(hs.propagate(hs.load(text), to_outputs=True), machine=hs.machines.h100(2)).explain(0)
+    assert halo.removals == ("no split of what %z reads, or another one: it comes of what the user gave to %x",)
+
+
+# ---- of XLA's own program
+
+
+def layer(h: jax.Array, w1: jax.Array, w2: jax.Array) -> jax.Array:
+    return h + jnp.tanh(h @ w1) @ w2
+
+
+@functools.cache
+def ours_and_xlas() -> tuple[hs.Partitioned, list[hs.Collective]]:
+    """Two layers split over tensors, whose products stand at one line and have one name."""
+
+    def step(x: jax.Array, weights: list[tuple[jax.Array, jax.Array]]) -> jax.Array:
+        for w1, w2 in weights:
+            x = layer(x, w1, w2)
+        return jnp.sin(jax.lax.with_sharding_constraint(x, jax.NamedSharding(mesh, jax.P(None, "model"))))
+
+    mesh = jax.sharding.Mesh(np.array(jax.devices()).reshape(2, 4), ("data", "model"))
+    columns, rows = (jax.NamedSharding(mesh, jax.P(*spec)) for spec in ((None, "model"), ("model",)))
+    arguments = jnp.ones((64, 128)), [(jnp.ones((128, 512)), jnp.ones((512, 128)))] * 2
+    split = jax.NamedSharding(mesh, jax.P("data")), [(columns, rows)] * 2
+    compiled = jax.jit(step, in_shardings=split).lower(*arguments).compile()
+    module = hs.trace(step, in_shardings=split)(*arguments)
+    return hs.partition(module, machine=hs.machines.h100(8)), hs.collectives(hs.load(compiled.as_text()))
+
+
+def test_a_collective_of_xlas_is_that_of_an_op_of_the_program() -> None:
+    ours, theirs = ours_and_xlas()
+    found = ours.explain_collectives(*range(len(theirs)), of=theirs)
+    sums = [one for one in found if one.collective.kind == "all-reduce"]
+    # Each layer's second product adds up what its split rows give: what XLA sums is that, in order.
+    weights = [one.needed_by.operands[1].op_name for one in sums if one.needed_by is not None]
+    assert weights == ["weights[0][1]", "weights[1][1]"]
+    for one in sums:
+        assert one.needed_by is not None
+        assert one.needed_by.location == one.collective.location
+        assert "adds up" in one.removals[0]
+        assert one.ours == tuple(each for each in ours.collectives if each.needed_by == one.needed_by.name)
+        assert [f"our program has there: {there}" in str(one) for there in one.ours or ()] == [True]
+    [last] = [one for one in found if one.needed_by is not None and "add" in one.needed_by.opcode]
+    assert "both sides" in last.removals[0]
+    assert "what the user gave to %x" in last.removals[0]
+    assert last.removals[0].count("what the user gave to %sharding_constraint") == 1
+
+
+def test_explain_takes_a_collective_of_xlas() -> None:
+    ours, theirs = ours_and_xlas()
+    [found] = hs.explain(ours, theirs[0]).answers
+    assert isinstance(found, hs.CollectiveExplanation)
+    assert (found.number, found.collective) == (None, theirs[0])
+    [numbered] = ours.explain_collectives("#0", of=theirs)
+    assert str(numbered) == f"#0 {found}"
+    assert to_record(found)["collectives"][0]["ours"] == [one.name for one in found.ours or ()]
+    assert hs.explain(ours, ours.collectives[0]).answers == tuple(ours.explain_collectives(0))
+
+
+def test_of_xlas_what_is_not_there_is_said() -> None:
+    ours, theirs = ours_and_xlas()
+    with pytest.raises(ModuleError, match=f"no collective #99; they are #0 to #{len(theirs) - 1}"):
+        ours.explain_collectives(99, of=theirs)
+    nameless = replace(theirs[0], op_name="", location="")
+    [found] = ours.explain_collectives(0, of=[nameless])
+    assert (found.needed_by, found.ours) == (None, ())
+    assert "names no op of the program" in str(found)
 
 
 def test_explain_asks_whatever_is_asked() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import hlosharding as hs
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.report import collectives_view, cost_view, partitioned_view, simulation_view, to_record, to_text
@@ -92,3 +94,19 @@ def test_every_output_marks_a_guess_until_trips_are_stated() -> None:
 
 def test_a_program_without_collectives_has_an_empty_sum() -> None:
     assert rows_of(collectives_view([]))[1:] == [["all", "", "", "0", "0", "", ""]]
+
+
+@pytest.mark.parametrize(("file", "is_grid"), [("model.py", True), ("a_long_name_of_a_file.py", False)])
+def test_80_columns_keep_price_and_times(file: str, is_grid: bool) -> None:
+    text = f"""HloModule m, num_partitions=4
+    ENTRY e {{
+      a = f32[1024,2048] parameter(0), sharding={{devices=[1,4]<=[4]}}
+      b = f32[2048,1024] parameter(1), sharding={{devices=[4,1]<=[4]}}
+      ROOT p = f32[1024,1024] dot(a, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}},
+        sharding={{replicated}}, metadata={{source_file="{file}" source_line=3}}
+    }}"""
+    local = hs.partition(hs.load(text), machine=hs.machines.h100(4))
+    said = to_text(collectives_view(local, cost=local.cost), width=80)
+    assert max(map(len, said.splitlines())) <= 80
+    assert ("┃" in said) is is_grid  # else a line for each figure
+    assert all(word in said for word in ("times", "priced", " us"))

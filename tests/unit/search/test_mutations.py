@@ -14,6 +14,7 @@ import hlosharding as hs
 from hlosharding.cost import Machine, machines
 from hlosharding.errors import ScheduleError
 from hlosharding.search import Plan, Planner
+from hlosharding.search.comparison import time_text
 
 MACHINE = machines.h100(4)
 
@@ -78,6 +79,8 @@ def test_a_better_plan_is_found_and_runs(step: Any, plan: Plan, cpu_devices: lis
     assert better.priced.time_s < found.table[0].time_s == better.start.time_s
     times = [better.start.time_s, *(change.time_s for change in better.changes)]
     assert [change.time_before_s for change in better.changes] == times[:-1]
+    first = better.changes[0]
+    assert str(first).endswith(f": {time_text(first.time_before_s)} -> {time_text(first.time_s)}")
     assert times == sorted(times, reverse=True)
     again = searched(step, better.plan, strategies={"improved": better.strategy})
     assert again.table[0].time_s == pytest.approx(better.priced.time_s)

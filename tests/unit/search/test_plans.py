@@ -102,3 +102,11 @@ def test_given_plans_say_all_and_fit_the_machine() -> None:
         hs.search(program, batch=["x"], machine=machines.h100(4), plans=[Plan(4)], replicas=(1, 2))
     with pytest.raises(ScheduleError, match=r"plan 8/1/1/1 is for 8 devices, h100\(4\) has 4; take fewer"):
         hs.search(program, batch=["x"], machine=machines.h100(4), plans=[Plan(8)])
+
+
+def test_where_nothing_divides_the_devices_that_is_said() -> None:
+    program = hs.load("HloModule m\nENTRY e {\n  x = f32[8] parameter(0)\n  ROOT y = f32[8] negate(x)\n}")
+    with pytest.raises(
+        ScheduleError, match=r"4 devices cannot be divided by what is asked for; at replicas \[8\]; ask"
+    ):
+        hs.search(program, batch=["x"], machine=machines.h100(4), replicas=(8,))

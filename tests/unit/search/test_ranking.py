@@ -109,6 +109,8 @@ def test_an_argument_that_is_not_there_is_an_error() -> None:
 def test_none_could_be_run() -> None:
     with pytest.raises(ScheduleError, match="no plan could be run"):
         _ = Ranking.of([]).best
+    refused = Ranking.of([], [(Plan(2), "the batch is not cut")])
+    assert str(refused) == "no plan could be run; 1 of 1 refused: the batch is not cut"
 
 
 @pytest.mark.parametrize("donate", [(), ("weights",)])

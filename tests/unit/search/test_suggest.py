@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 import pytest
 
 import hlosharding as hs
-from hlosharding.search import smallest_sets
+from hlosharding.search import smallest_sets, trial_prices
 
 MLP = """HloModule mlp, num_partitions=4
 ENTRY main {
@@ -28,6 +30,7 @@ def test_every_suggestion_splits_the_value() -> None:
     for suggestion in hs.suggest(module, "w", machine=hs.machines.h100(4)):
         found = hs.propagate(hs.annotate(module, dict(suggestion.annotations)))
         assert found.shardings["w"] == suggestion.sharding
+        assert suggestion.sharding is not None
         assert suggestion.sharding.num_tiles > 1
 
 
@@ -183,3 +186,79 @@ def test_one_device_has_nothing_to_be_laid_out_on() -> None:
     text = "HloModule m\nENTRY e {\n  x = f32[8] parameter(0)\n  ROOT y = f32[8] negate(x)\n}"
     with pytest.raises(hs.AnnotationError, match="there is one device; say for how many"):
         hs.suggest(hs.load(text), machine=hs.machines.h100(1))
+
+
+# ---- of a collective, a conflict, a line
+
+# Both operands are split along what is added up: an all-reduce of the whole product.  Then `d` crosses `c`.
+MOVED = """HloModule m, num_partitions=4
+ENTRY e {
+  a = f32[1024,2048] parameter(0), sharding={devices=[1,4]<=[4]}
+  b = f32[2048,1024] parameter(1)
+  p = f32[1024,1024] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0},
+    metadata={source_file="m.py" source_line=3}
+  c = f32[1024,1024] parameter(2), sharding={devices=[4,1]<=[4]}
+  d = f32[1024,1024] negate(c), metadata={source_file="m.py" source_line=4}
+  s = f32[1024,1024] add(d, p), metadata={source_file="m.py" source_line=5}
+  ROOT r = f32[1024,1024] sine(s), sharding={devices=[1,4]<=[4]}, metadata={source_file="m.py" source_line=6}
+}"""
+H100 = hs.machines.h100(4)
+
+
+def test_what_is_suggested_for_a_collective_makes_the_program_cheaper() -> None:
+    module = hs.load(MOVED)
+    made = hs.partition(module, machine=H100)
+    for number, one in enumerate(made.collectives):
+        for what in (number, f"#{number}", one):
+            found = hs.suggest(module, what, machine=H100, progress=False)
+            assert found
+            for best in found:
+                after = hs.partition(hs.annotate(module, dict(best.annotations)), machine=H100)
+                assert best.bytes_received == after.comm_bytes_per_device
+                assert best.bytes_before == made.comm_bytes_per_device
+                assert after.comm_bytes_per_device < made.comm_bytes_per_device or best.time_s < best.time_before_s
+            assert [best.time_s for best in found] == sorted(best.time_s for best in found)
+
+
+def test_a_collective_of_xlas_is_that_of_its_op() -> None:
+    module = hs.load(MOVED)
+    [number] = [n for n, one in enumerate(hs.partition(module, machine=H100).collectives) if one.needed_by == "p"][:1]
+    ours = hs.partition(module, machine=H100).collectives[number]
+    theirs = replace(ours, cause="", name="all-reduce.77", op_name="p")
+    assert hs.suggest(module, theirs, machine=H100) == hs.suggest(module, number, machine=H100)
+
+
+def test_a_conflict_itself_may_be_given() -> None:
+    module = hs.load(CLASH)
+    for lost in hs.propagate(module).conflicts:
+        by_names = hs.suggest(module, lost.winner.name, conflict=lost.loser.name, machine=H100)
+        assert hs.suggest(module, lost, machine=H100) == by_names != []
+
+
+def test_of_a_line_all_that_is_there() -> None:
+    module = hs.load(MOVED)
+    of_line = hs.suggest(module, "m.py:3", most=100, machine=H100)
+    [number, *_] = [
+        n for n, one in enumerate(hs.partition(module, machine=H100).collectives) if one.location == "m.py:3"
+    ]
+    assert {one.annotations for one in hs.suggest(module, number, machine=H100)} <= {one.annotations for one in of_line}
+    with pytest.raises(hs.AnnotationError, match=r"m\.py:4 has no collective, no value that is whole, and no conflict"):
+        hs.suggest(hs.load(MOVED.replace("add(d, p)", "add(p, p)")), "m.py:4", machine=H100)
+    with pytest.raises(hs.ModuleError, match=r"no value is made at m\.py:77"):
+        hs.suggest(module, "m.py:77", machine=H100)
+    with pytest.raises(hs.ModuleError, match="no collective #77"):
+        hs.suggest(module, "#77", machine=H100)
+
+
+def test_every_set_is_partitioned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, str]] = []
+
+    def counted(propagation: hs.Propagation, **options: Any) -> hs.Partitioned:
+        source = propagation.source
+        asked.append({i.name: str(source.sharding(i)) for i in source.instructions if source.sharding(i) is not None})
+        return hs.partition(propagation, **options)
+
+    monkeypatch.setattr(trial_prices, "partition", counted)
+    hs.suggest(hs.load(MOVED), machine=H100)
+    assert asked
+    assert all(asked.count(one) == 1 for one in asked)

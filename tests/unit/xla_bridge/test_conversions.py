@@ -31,6 +31,14 @@ def test_what_is_no_hlo_text_is_a_load_error(text: str) -> None:
         xla_bridge.hlo_text_to_proto(text)
 
 
+def test_a_negative_size_is_told_with_its_place() -> None:
+    text = "HloModule m\nENTRY e {\n  w = f32[4] parameter(1)\n  ROOT x = f32[2,-64]{1,0} parameter(0)\n}"
+    with pytest.raises(LoadError, match=r"not HLO text: line 4, column 12: f32\[2,-64\] has a negative size"):
+        xla_bridge.hlo_text_to_proto(text)
+    with pytest.raises(LoadError, match="was parsing 4:"):  # XLA's own place, where it says one
+        xla_bridge.hlo_text_to_proto(text.replace("[2,-64]", "[2,64").replace("parameter(0)", "p(0), devices=x[-1]"))
+
+
 def test_proto_prints_with_all_constants_and_on_request_without_metadata() -> None:
     values = ", ".join(str(i) for i in range(40))
     text = f'HloModule c\nENTRY e {{\n ROOT c = s32[40] constant({{{values}}}), metadata={{op_name="here"}}\n}}'
