@@ -132,7 +132,7 @@ def _conflicts(about: ReportedProgram) -> Iterator[tuple[float, Row]]:
             "conflict between annotations",
             sum(one.seconds for one in moved),
             f"{first.winner.title}{at}: {origin(first.held_since)} against {origin(first.offered_since)}",
-            location=first.loser.location or first.winner.location,
+            location=first.winner.location or first.loser.location,
             remedy=f"the same on both sides: {first.winner.title}={spell(first.offered, first.winner.mesh)}",
             detail=View(tuple(Tree(str(lost)) for lost in offers[:_MOST])),
             thread=Thread((f"worst-{value_place(first.winner.name)}",), (value_place(first.loser.name), *related)),

@@ -36,7 +36,10 @@ def test_a_machine_that_nobody_names_is_the_same_everywhere(plan: str) -> None:
     assert 'machine = "h100:8"' in Path(plan).with_suffix(".golden.toml").read_text()
 
 
-def test_without_a_plan_what_is_whole_by_accident(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_plan_what_is_whole_by_accident(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     words = ["check", MLP, "--replicated-over", "1000", "--mesh", "data=2,model=4"]
     assert main(words) == 1
     assert "annotate %w2=P('model', None)" in capsys.readouterr().out

@@ -164,7 +164,7 @@ def test_one_conflict_in_many_layers_is_one_finding() -> None:
 def test_a_finding_says_the_remedy_and_what_it_saves() -> None:
     one = ReportedProgram(hs.partition(hs.load(CROSSED), machine=hs.machines.h100(4)))
     [row] = [row for row in findings_of(one, suggest=True) if row["what"] == "collective"]
-    assert row["remedy"] == "change %y={devices=[4,1]<=[4]} saves 3.07 kB"
+    assert row["remedy"] == "change %y={devices=[4,1]<=[4]} saves 13.4 us"
 
 
 def test_findings_are_said_with_the_line_of_most_launches() -> None:
