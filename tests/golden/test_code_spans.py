@@ -69,7 +69,8 @@ def commands() -> dict[str, argparse.ArgumentParser]:
 
 def wrong_command(span: str) -> str:
     """What is wrong with `hlosharding …`; "": nothing."""
-    found = FRAGMENT.fullmatch(span.replace("COMMAND", "run"))
+    span = re.split(r" \\?[|>] ", span.replace("COMMAND", "run"))[0]
+    found = FRAGMENT.fullmatch(span)
     if found and found["command"] in commands():
         known = commands()[found["command"]]._option_string_actions
         if not found["option"] or found["option"].strip() in known:
