@@ -20,8 +20,8 @@ WIDTH = 110
 HEAD = """# Reference
 
 Made by `make golden` from the docstrings, whose examples run as doctests: what a name takes, what each parameter
-means, what it raises. Each name is linked to its source, each room to its page. The [guide](guide.md) shows them at work; the command line has
-[its own page](cli.md).
+means, what it raises. Each name is linked to its source, each room to its page. The [guide](guide.md) shows them at
+work; the command line has [its own page](cli.md).
 
 """
 
