@@ -15,7 +15,7 @@ BIN   := $(VENV)/bin
 STAMP := $(VENV)/.hlosharding-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint format pytest newest bench bench-gpu-compile bench-search bench-interop onnx-models setup-onnx-models golden clean
+.PHONY: help setup demo test test-all lint format pytest newest oldest docs release bench bench-gpu-compile bench-search bench-interop onnx-models setup-onnx-models golden clean
 
 help:           ## this list
 	@grep -hE '^[a-z-]+: .*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | column -t -s "$$(printf '\t')"
@@ -49,6 +49,17 @@ pytest: setup   ## the tests of `make test`
 newest:         ## a short set on the newest JAX, where the machine has Python 3.12 or 3.13
 	@WORKERS=$(WORKERS) .ci/newest
 
+oldest:         ## the cheap tests on the least versions that pyproject.toml allows
+	@WORKERS=$(WORKERS) .ci/oldest
+
+docs: setup     ## the site, into site/ (installs the extra docs)
+	@.ci/shown "installing the extra docs" $(BIN)/python -m pip install --disable-pip-version-check -c $(CONSTRAINTS) -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+release: setup  ## wheel and sdist of this version, checked, installed into an empty environment and tried (installs the extra release)
+	@.ci/shown "installing the extra release" $(BIN)/python -m pip install --disable-pip-version-check -c $(CONSTRAINTS) -e '.[release]'
+	@VENV=$(VENV) .ci/release
+
 format: setup   ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -77,5 +88,5 @@ golden: setup   ## write the golden files anew; review the diff
 	$(BIN)/python -m pytest tests/golden --update-golden
 
 clean:          ## remove .venv and caches
-	rm -rf $(VENV) .venv-newest build dist out .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-newest .venv-oldest site build dist out .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -16,11 +16,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else XLA says at each comparison that GSPMD will go away
 
-import jax
+from examples.progress import doing
 
-import hlosharding as hs
-from examples import devices, walk
-from examples.models import gpt2
+with doing("import JAX"):
+    import jax
+
+    import hlosharding as hs
+    from examples import devices, walk
+    from examples.models import gpt2
 
 
 def train(step: Any, config: gpt2.Config) -> Iterator[float]:

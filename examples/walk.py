@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -12,11 +11,11 @@ from typing import Any
 
 from jax.sharding import Mesh
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import hlosharding as hs
 from benchmarks import live_xla
 from examples import tables
+from examples.progress import doing
 from hlosharding.report import collectives_view, comparison_view, parameters_view, show, warnings_view
 
 OUT = Path("out")
@@ -63,16 +62,6 @@ def show_program(
             xla = hs.load(live, format="hlo-proto")
         names = ("hlosharding", "live XLA")
         show_wide(comparison_view(hs.cost(partitioned.module), hs.cost(xla), names=names))
-
-
-@contextmanager
-def doing(what: str, total: int | None = None) -> Iterator[Callable[[], None]]:
-    """Says on standard error what is done and for how long; of what has steps the value is to be called at each."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    bar = (BarColumn(), MofNCompleteColumn()) if total else ()
-    with Progress(*columns, *bar, console=Console(stderr=True)) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda: progress.advance(task)
 
 
 def _followed(losses: Iterable[float], what: str) -> list[float]:

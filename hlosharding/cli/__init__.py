@@ -61,7 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     >>> main(["propagate", "no-such-file.hlo"])
     1
     """
-    arguments, status = build_parser().parse_args(argv), 0
+    parser, status = build_parser(), 0
+    if "_ARGCOMPLETE" in os.environ:
+        importlib.import_module("hlosharding.cli.completion").complete(parser)
+    arguments = parser.parse_args(argv)
     try:
         chosen = importlib.import_module(f"hlosharding.cli.{arguments.command}")
         status = chosen.execute(arguments) or 0

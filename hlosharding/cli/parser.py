@@ -42,6 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_convert(commands)
     _add_reshard(commands)
     _add_draw(commands)
+    _add_completion(commands)
     return parser
 
 
@@ -349,6 +350,11 @@ def _add_draw(commands: Any) -> None:
     command.add_argument("--shape", required=True, metavar="SHAPE", help="of the whole array, as f32[16,16]")
     command.add_argument("--emit", choices=("text", "svg", "json"), default="text", help="what to write")
     command.add_argument("-o", "--output", metavar="OUT", help="where to write it (default: standard output)")
+
+
+def _add_completion(commands: Any) -> None:
+    command = _parser(commands, "completion", "write what makes a shell complete our command lines")
+    command.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
 
 
 def _add_convert(commands: Any) -> None:

@@ -1,6 +1,6 @@
 """The private jaxlib touch points, all of them, in one folder: convert, print, lower, compile, run.
 
-Each has a test of its own, which passes with jax 0.10 to 0.12.
+Each has a test of its own, which passes with jax 0.10.2 to 0.12.
 """
 
 from hlosharding.xla_bridge.conversions import (

@@ -1,4 +1,4 @@
-"""Finding private names: the modules of jaxlib that hold what we touch, as jax 0.10 to 0.12 name them.
+"""Finding private names: the modules of jaxlib that hold what we touch, as jax 0.10.2 to 0.12 name them.
 
 Floor: ground.
 """
@@ -22,7 +22,7 @@ def first_import(*names: str) -> Any:
             return importlib.import_module(name)
         except ImportError:
             continue
-    raise LoadError(f"this jaxlib has none of {', '.join(names)}", remedy="use jax 0.10 to 0.12")
+    raise LoadError(f"this jaxlib has none of {', '.join(names)}", remedy="use jax 0.10.2 to 0.12")
 
 
 def hlo() -> Any:

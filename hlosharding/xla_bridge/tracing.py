@@ -42,7 +42,7 @@ def shardy(enabled: bool) -> Iterator[None]:
     """Lower JAX functions in one of its two sharding dialects: Shardy's (True) or GSPMD's (False)."""
     state = _dialect_flag()
     if state is None:
-        raise LoadError("this jax has no flag jax_use_shardy_partitioner", remedy="use jax 0.10 to 0.12")
+        raise LoadError("this jax has no flag jax_use_shardy_partitioner", remedy="use jax 0.10.2 to 0.12")
     with state(enabled):
         yield
 

@@ -1,4 +1,4 @@
-"""docs/reference.md: every public name by room, with its signature and what its docstring says first."""
+"""docs/reference.md: every public name by room, with its signature and its docstring."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ PAGE = ROOT / "docs" / "reference.md"
 WIDTH = 110
 HEAD = """# Reference
 
-Made by `make golden` from the docstrings, whose examples run as doctests; `help(hs.partition)` shows all of one. Each
-name is linked to its source, each room to its page. The [guide](guide.md) shows them at work; the command line has
-[its own page](cli.md).
+Made by `make golden` from the docstrings, whose examples run as doctests: what a name takes, what each parameter
+means, what it raises. Each name is linked to its source, each room to its page. The [guide](guide.md) shows them at
+work; the command line has [its own page](cli.md).
 
 """
 
@@ -49,6 +49,12 @@ def _bared(parameter: inspect.Parameter) -> inspect.Parameter:
 def said(value: Any) -> str:
     """The first paragraph of the docstring, on one line."""
     return " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split())
+
+
+def described(value: Any) -> str:
+    """The whole docstring; examples are code."""
+    parts = (inspect.getdoc(value) or "").split("\n\n")
+    return "\n\n".join(f"```python\n{part}\n```" if part.startswith(">>>") else part for part in parts)
 
 
 def signature(name: str, value: Any) -> str:
@@ -118,7 +124,7 @@ def entry(name: str) -> str:
     """One name: where it is defined, how it is called, what it is, what it has."""
     value = getattr(hs, name)
     call = signature(name, value)
-    parts = [f"### {_link(name, value)}", f"```python\n{call}\n```" if call else "", said(value)]
+    parts = [f"### {_link(name, value)}", f"```python\n{call}\n```" if call else "", described(value)]
     has = members(value) if isinstance(value, type | ModuleType) else []
     return "\n\n".join(part for part in [*parts, "\n".join(has)] if part) + "\n"
 
