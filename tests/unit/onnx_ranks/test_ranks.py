@@ -1,0 +1,222 @@
+"""Models written rank by rank, run together, against ONNX's own evaluator on the whole model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import hlosharding as hs
+from tests.support.onnx_models import INT64, model, node, port
+from tests.support.onnx_rank_runs import run_ranks, run_together
+
+Models = dict[str, Callable[[], Any]]
+MODELS: Models = {}
+
+
+def weights(**dims: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """Small numbers at random."""
+    random = np.random.default_rng(0)
+    return {name: random.standard_normal(size).astype(np.float32) * 0.3 for name, size in dims.items()}
+
+
+def a_model(make: Callable[[], Any]) -> Callable[[], Any]:
+    MODELS[make.__name__] = make
+    return make
+
+
+@a_model
+def mlp() -> Any:
+    given = weights(w1=(16, 32), b1=(32,), w2=(32, 16))
+    nodes = [
+        node("Gemm", ["x", "w1", "b1"], ["h"]),
+        node("Gelu", ["h"], ["g"]),
+        node("MatMul", ["g", "w2"], ["y"]),
+    ]
+    return model(nodes, [port("x", [8, 16])], [port("y", [8, 16])], given)
+
+
+@a_model
+def conv_net() -> Any:
+    given = weights(k1=(8, 3, 3, 3), c1=(8,), k2=(8, 1, 3, 3), w=(8, 4))
+    nodes = [
+        node("Conv", ["x", "k1", "c1"], ["a"], pads=[1, 1, 1, 1]),
+        node("Relu", ["a"], ["b"]),
+        node("Conv", ["b", "k2"], ["c"], group=8, strides=[2, 2], pads=[1, 1, 1, 1]),
+        node("MaxPool", ["c"], ["d"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("GlobalAveragePool", ["d"], ["e"]),
+        node("Flatten", ["e"], ["f"]),
+        node("MatMul", ["f", "w"], ["y"]),
+    ]
+    return model(nodes, [port("x", [4, 3, 8, 8])], [port("y", [4, 4])], given)
+
+
+@a_model
+def attention() -> Any:
+    given = weights(q=(16, 16), k=(16, 16), v=(16, 16), o=(16, 16))
+    given |= {"split": np.array([0, 0, 4, 4]), "merge": np.array([0, 0, 16])}
+    nodes = []
+    for name in "qkv":
+        nodes += [
+            node("MatMul", ["x", name], [f"{name}1"]),
+            node("Reshape", [f"{name}1", "split"], [f"{name}2"]),
+            node("Transpose", [f"{name}2"], [f"{name}3"], perm=[0, 2, 3, 1] if name == "k" else [0, 2, 1, 3]),
+        ]
+    nodes += [
+        node("MatMul", ["q3", "k3"], ["s"]),
+        node("Softmax", ["s"], ["p"]),
+        node("MatMul", ["p", "v3"], ["c"]),
+        node("Transpose", ["c"], ["c1"], perm=[0, 2, 1, 3]),
+        node("Reshape", ["c1", "merge"], ["c2"]),
+        node("MatMul", ["c2", "o"], ["y"]),
+    ]
+    return model(nodes, [port("x", [2, 8, 16])], [port("y", [2, 8, 16])], given)
+
+
+@a_model
+def embedding() -> Any:
+    given = weights(table=(64, 16), w=(16, 8))
+    nodes = [node("Gather", ["table", "ids"], ["e"]), node("MatMul", ["e", "w"], ["y"])]
+    return model(nodes, [port("ids", [4, 6], INT64)], [port("y", [4, 6, 8])], given)
+
+
+@a_model
+def layer_norm() -> Any:
+    given = weights(scale=(16,), bias=(16,), w=(16, 8))
+    nodes = [node("LayerNormalization", ["x", "scale", "bias"], ["n"]), node("MatMul", ["n", "w"], ["y"])]
+    return model(nodes, [port("x", [8, 16])], [port("y", [8, 8])], given)
+
+
+@a_model
+def pooling() -> Any:
+    nodes = [
+        node("AveragePool", ["x"], ["a"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        node("MaxPool", ["a"], ["b"], kernel_shape=[3, 2], strides=[2, 1], dilations=[1, 2]),
+        node("ReduceMax", ["b"], ["y"], keepdims=0),
+        node("ReduceMean", ["a"], ["z"], keepdims=0),
+    ]
+    return model(nodes, [port("x", [4, 4, 8, 8])], [port("y", []), port("z", [])])
+
+
+@a_model
+def batch_norm() -> Any:
+    given = weights(k=(8, 4, 3), s=(8,), b=(8,), m=(8,)) | {"var": np.ones(8, np.float32)}
+    nodes = [
+        node("Conv", ["x", "k"], ["a"], dilations=[2], pads=[2, 2]),
+        node("BatchNormalization", ["a", "s", "b", "m", "var"], ["n"]),
+        node("HardSigmoid", ["n"], ["y"]),
+    ]
+    return model(nodes, [port("x", [4, 4, 16])], [port("y", [4, 8, 16])], given)
+
+
+@a_model
+def shuffled() -> Any:
+    """Concat, Slice, Pad, Transpose, Where: nothing but moves."""
+    given = {"starts": np.array([1]), "ends": np.array([7]), "axes": np.array([0]), "pads": np.array([0, 1, 2, 0])}
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[1, 0]),
+        node("Concat", ["x", "t"], ["c"], axis=1),
+        node("Slice", ["c", "starts", "ends", "axes"], ["s"]),
+        node("Pad", ["s", "pads"], ["p"]),
+        node("Abs", ["p"], ["q"]),
+        node("Greater", ["p", "q"], ["g"]),
+        node("Equal", ["p", "q"], ["h"]),
+        node("Or", ["g", "h"], ["o"]),
+        node("Where", ["o", "p", "q"], ["y"]),
+    ]
+    return model(nodes, [port("x", [8, 8])], [port("y", [8, 17])], given)
+
+
+@a_model
+def experts() -> Any:
+    """Products in a batch of experts, summed with gates."""
+    given = weights(gate=(16, 4), up=(4, 16, 8), down=(4, 8, 16))
+    given |= {"one": np.array([0]), "last": np.array([2])}
+    nodes = [
+        node("MatMul", ["x", "gate"], ["g"]),
+        node("Softmax", ["g"], ["p"]),
+        node("Transpose", ["p"], ["pt"], perm=[1, 0]),
+        node("Unsqueeze", ["pt", "last"], ["pe"]),
+        node("Unsqueeze", ["x", "one"], ["xe"]),
+        node("MatMul", ["xe", "up"], ["h"]),
+        node("Tanh", ["h"], ["a"]),
+        node("MatMul", ["a", "down"], ["d"]),
+        node("Mul", ["d", "pe"], ["m"]),
+        node("ReduceSum", ["m", "one"], ["y"], keepdims=0),
+    ]
+    return model(nodes, [port("x", [8, 16])], [port("y", [8, 16])], given)
+
+
+@a_model
+def scattered() -> Any:
+    """Rows of a cache written, and read at other places."""
+    nodes = [
+        node("ScatterND", ["cache", "at", "new"], ["c"], reduction="add"),
+        node("GatherElements", ["c", "pick"], ["g"], axis=0),
+        node("CumSum", ["g", "axis"], ["y"]),
+    ]
+    ports = [port("cache", [8, 4]), port("at", [3, 1], INT64), port("new", [3, 4]), port("pick", [4, 4], INT64)]
+    return model(nodes, ports, [port("y", [4, 4])], {"axis": np.array(0)})
+
+
+FIRST = {
+    "mlp": {"w1": (1, 0), "w2": (0, 1)},
+    "conv_net": {"x": (0, 2), "k1": (1, 0)},
+    "attention": {"x": (0, 1), "q": (1, 0), "k": (1, 0), "v": (1, 0), "o": (0, 1)},
+    "embedding": {"table": (0, 1), "ids": (1, 0)},
+    "layer_norm": {"x": (1, 0)},
+    "pooling": {"x": (2, 0)},
+    "batch_norm": {"x": (2, 0), "k": (0, 1)},
+    "shuffled": {"x": (0, 1)},
+    "experts": {"up": (0, 2), "down": (0, 1)},
+    "scattered": {"cache": (0, 1)},
+}
+"""Of each model what is split along the first mesh axis, and along the second: (dim, dim)."""
+
+
+def plan_of(name: str, **axes: int) -> hs.PlanFile:
+    """The plan over one axis, or over two."""
+    lines = [f"{axis} = {size}" for axis, size in axes.items()]
+    rows = []
+    for value, dims in FIRST[name].items():
+        spec = [repr(axis) if axis else "None" for axis in _by_dim(dims, list(axes))]
+        rows.append(f"{value} = \"P({', '.join(spec)})\"")
+    return hs.PlanFile.parse("\n".join(["[mesh]", *lines, "[annotations]", *rows]))
+
+
+def _by_dim(dims: tuple[int, ...], axes: list[str]) -> list[str]:
+    where = dict(zip(dims, axes, strict=False))
+    return [where.get(d, "") for d in range(max(where) + 1)]
+
+
+def given_to(proto: Any) -> dict[str, np.ndarray]:
+    """Inputs at random; indices that are there."""
+    random = np.random.default_rng(1)
+    weighted = {tensor.name for tensor in proto.graph.initializer}
+    found = {}
+    for value in proto.graph.input:
+        dims = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        if value.name in weighted:
+            continue
+        is_index = value.type.tensor_type.elem_type == INT64
+        found[value.name] = random.integers(0, 8, dims) if is_index else random.standard_normal(dims).astype(np.float32)
+    return found
+
+
+@pytest.mark.parametrize("axes", [{"a": 2}, {"a": 4}, {"a": 2, "b": 2}], ids=["2", "4", "2x2"])
+@pytest.mark.parametrize("name", MODELS)
+def test_ranks_equal_the_whole_model(name: str, axes: dict[str, int]) -> None:
+    proto = MODELS[name]()
+    given = given_to(proto)
+    ranks = hs.write_onnx_ranks(proto, plan_of(name, **axes))
+    for each in ranks.models:
+        onnx.checker.check_model(each, full_check=True)
+    expected = ReferenceEvaluator(proto).run(None, given)
+    for found, wanted in zip(run_ranks(ranks, given), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
