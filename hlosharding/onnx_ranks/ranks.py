@@ -21,7 +21,7 @@ from hlosharding.errors import ExecutionError, PlanError
 from hlosharding.executor import BoundaryArray, assemble, split
 from hlosharding.frontends import load
 from hlosharding.ir import Instruction, Module
-from hlosharding.onnx.writing import write_program
+from hlosharding.onnx_ranks.program import write_program
 from hlosharding.plans import PlanFile
 from hlosharding.search import apply_plan
 from hlosharding.whole_files import writing
@@ -65,7 +65,10 @@ class OnnxRanks:
         if [len(each) for each in outputs] != [len(self.cut_outputs)] * len(self.models):
             raise ExecutionError(f"{len(self.models)} ranks with {len(self.cut_outputs)} outputs each are to be joined")
         cuts = self.cut_outputs.values()
-        return [assemble(list(parts), cut.sharding, cut.shape.dims) for parts, cut in zip(zip(*outputs), cuts)]
+        return [
+            assemble(list(parts), cut.sharding, cut.shape.dims)
+            for parts, cut in zip(zip(*outputs, strict=True), cuts, strict=True)
+        ]
 
     def write(self, folder: str | PathLike[str]) -> None:
         """`rank0.onnx`, `rank1.onnx` ... in a new folder, weights beside them in `rank0.weights` ...: all or nothing.

@@ -78,7 +78,8 @@ def run_together(runs: Sequence[Callable[[Any], list[np.ndarray]]], models: Sequ
 
     def one(rank: int) -> list[np.ndarray]:
         try:
-            return runs[rank](ReferenceEvaluator(models[rank], new_ops=_operators(rank, meeting)))
+            with np.errstate(all="ignore"):
+                return runs[rank](ReferenceEvaluator(models[rank], new_ops=_operators(rank, meeting)))
         except BaseException:
             meeting.leave()
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 import hlosharding as hs
 from tests.support.onnx_models import INT64, model, node, port
-from tests.support.onnx_rank_runs import run_ranks, run_together
+from tests.support.onnx_rank_runs import run_ranks
 
 Models = dict[str, Callable[[], Any]]
 MODELS: Models = {}
@@ -186,7 +187,7 @@ def plan_of(name: str, **axes: int) -> hs.PlanFile:
     rows = []
     for value, dims in FIRST[name].items():
         spec = [repr(axis) if axis else "None" for axis in _by_dim(dims, list(axes))]
-        rows.append(f"{value} = \"P({', '.join(spec)})\"")
+        rows.append(f'{value} = "P({", ".join(spec)})"')
     return hs.PlanFile.parse("\n".join(["[mesh]", *lines, "[annotations]", *rows]))
 
 
@@ -219,4 +220,85 @@ def test_ranks_equal_the_whole_model(name: str, axes: dict[str, int]) -> None:
         onnx.checker.check_model(each, full_check=True)
     expected = ReferenceEvaluator(proto).run(None, given)
     for found, wanted in zip(run_ranks(ranks, given), expected, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(found, np.asarray(wanted), rtol=1e-4, atol=1e-4)
+
+
+def test_sizes_that_do_not_divide_are_padded_and_joined() -> None:
+    proto = model([node("Softmax", ["x"], ["y"], axis=0)], [port("x", [7, 3])], [port("y", [7, 3])])
+    ranks = hs.write_onnx_ranks(proto, hs.PlanFile.parse("[mesh]\na = 4\n[annotations]\nx = \"P('a')\""))
+    given = given_to(proto)
+    assert ranks.inputs(3, given)["x"].shape == (2, 3)
+    [found] = run_ranks(ranks, given)
+    np.testing.assert_allclose(found, ReferenceEvaluator(proto).run(None, given)[0], rtol=1e-4)
+
+
+def test_a_loop_runs_with_its_collectives() -> None:
+    """A scanned layer is a loop of the program; its products are summed over ranks in each round."""
+    import jax
+    import jax.numpy as jnp
+
+    def step(w: jax.Array, x: jax.Array) -> jax.Array:
+        return jax.lax.scan(lambda carry, layer: (jnp.tanh(carry @ layer), None), x, w)[0]
+
+    random = np.random.default_rng(0)
+    w, x = random.standard_normal((3, 8, 8), np.float32), random.standard_normal((4, 8), np.float32)
+    plan = hs.PlanFile.parse("[mesh]\na = 4\n[annotations]\nw = \"P(None, 'a')\"")
+    ranks = hs.write_onnx_ranks(hs.trace(step)(w, x), plan)
+    [loop] = [n for n in ranks.models[0].graph.node if n.op_type == "Loop"]
+    assert any(n.domain == "com.microsoft" for n in loop.attribute[0].g.node)
+    [found] = run_ranks(ranks, {"w": w, "x": x})
+    np.testing.assert_allclose(found, step(w, x), rtol=1e-4, atol=1e-5)
+
+
+def test_each_file_holds_its_own_part_of_the_weights(tmp_path: Path) -> None:
+    proto = model([node("MatMul", ["x", "w"], ["y"])], [port("x", [4, 64])], [port("y", [4, 64])], weights(w=(64, 64)))
+    ranks = hs.write_onnx_ranks(proto, hs.PlanFile.parse("[mesh]\na = 4\n[annotations]\nw = \"P('a')\""))
+    ranks.write(tmp_path / "out")
+    sizes = {path.name: path.stat().st_size for path in (tmp_path / "out").iterdir()}
+    assert {name: size for name, size in sizes.items() if name.endswith("weights")} == {
+        f"rank{rank}.weights": 64 * 64 * 4 // 4 for rank in range(4)
+    }
+    read = [onnx.load(tmp_path / "out" / f"rank{rank}.onnx") for rank in range(4)]
+    given = given_to(proto)
+    [found] = run_ranks(replace(ranks, models=tuple(read)), given)
+    np.testing.assert_allclose(found, ReferenceEvaluator(proto).run(None, given)[0], rtol=1e-4, atol=1e-4)
+    with pytest.raises(hs.HloShardingError, match="cannot write"):
+        ranks.write(tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_metadata_says_how_arrays_are_cut() -> None:
+    ranks = hs.write_onnx_ranks(MODELS["embedding"](), plan_of("embedding", a=2, b=2))
+    said = {entry.key: entry.value for entry in ranks.models[3].metadata_props}
+    assert (said["hlosharding.rank"], said["hlosharding.ranks"]) == ("3", "4")
+    assert json.loads(said["hlosharding.inputs"]) == {
+        "ids": {"shape": [4, 6], "sharding": "{devices=[2,2]<=[2,2]T(1,0)}"}
+    }
+    assert list(json.loads(said["hlosharding.outputs"])) == ["y"]
+
+
+def test_a_model_with_annotations_of_its_own_needs_no_plan() -> None:
+    proto = MODELS["mlp"]()
+    shardings = {"w1": "{devices=[1,2]<=[2]}", "w2": "{devices=[2,1]<=[2]}"}
+    ranks = hs.write_onnx_ranks(hs.write_onnx_shardings(proto, shardings))
+    assert [n.op_type for n in ranks.models[0].graph.node if n.domain] == ["AllReduce"]
+
+
+def test_what_is_asked_wrongly_is_refused() -> None:
+    plan, proto = plan_of("mlp", a=2), MODELS["mlp"]()
+    with pytest.raises(hs.PlanError, match="collectives of 'tensorrt' cannot be written"):
+        hs.write_onnx_ranks(proto, plan, collectives="tensorrt")
+    ranks = hs.write_onnx_ranks(proto, plan)
+    with pytest.raises(hs.ExecutionError, match="input 'x' is missing"):
+        ranks.inputs(0, {})
+    with pytest.raises(hs.ExecutionError, match=r"input 'x' has shape \[2\], the program takes f32\[8,16\]"):
+        ranks.inputs(0, {"x": np.zeros(2)})
+    with pytest.raises(hs.ExecutionError, match="2 ranks with 1 outputs each are to be joined"):
+        ranks.join([[np.zeros(2)]])
+
+
+def test_an_op_without_a_form_is_named_with_its_node() -> None:
+    proto = model([node("TopK", ["x", "k"], ["y", "i"], name="/top")], [port("x", [4, 8])],
+                  [port("y", [4, 2]), port("i", [4, 2], INT64)], {"k": np.array([2])})  # fmt: skip
+    with pytest.raises(hs.ModuleError, match=r"has no form in ONNX here.*/top"):
+        hs.write_onnx_ranks(proto, hs.PlanFile.parse("[mesh]\na = 2\n[annotations]\nx = \"P('a')\""))

@@ -1,6 +1,6 @@
 """Reading and writing at places that are computed.
 
-Floor: onnx.
+Floor: onnx_ranks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hlosharding.ir import Instruction, reducer_kind
-from hlosharding.onnx.writing.graph_writer import WRITERS, GraphWriter, no_form
+from hlosharding.onnx_ranks.graph_writer import WRITERS, GraphWriter, no_form
 
 _SCATTER = {"add": "add", "multiply": "mul", "maximum": "max", "minimum": "min", "assign": "none"}
 
@@ -76,7 +76,9 @@ def _gather(out: GraphWriter, inst: Instruction, value: str, indices: str) -> st
         moved = [*range(axis, axis + count), *range(axis), *range(axis + count, inst.shape.rank)]
         return out.transpose(found, [moved[k] for k in order])
     pairs = tuple(zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=True))
-    places = _places(out, starts, batch, given, mapped, window, [sizes[d] for d in window], pairs, dims.index_vector_dim)
+    places = _places(
+        out, starts, batch, given, mapped, window, [sizes[d] for d in window], pairs, dims.index_vector_dim
+    )
     return out.transpose(out.add("Gather", out.reshape(value, [-1]), places), order)
 
 
@@ -117,8 +119,9 @@ def _places(
 @WRITERS.register("scatter")
 def _scatter(out: GraphWriter, inst: Instruction, value: str, indices: str, *updates: str) -> str:
     kind = reducer_kind(inst.called[0])
-    if len(updates) > 1 or kind not in _SCATTER:
+    if len(updates) != 1 or kind not in _SCATTER:
         raise no_form(inst, f"a scatter of {len(updates)} arrays by {kind!r}")
+    update = updates[0]
     dims, given, written = inst.scatter_dims, inst.shape.dims, inst.operands[2].shape
     gone = {*dims.inserted_window_dims, *dims.input_batching_dims}
     window = [d for d in range(len(given)) if d not in gone]
@@ -131,7 +134,7 @@ def _scatter(out: GraphWriter, inst: Instruction, value: str, indices: str, *upd
     fits = out.reshape(_fits(out, starts, last), (*batch, *[1] * len(window)))
     places = out.add("Where", fits, places, out.integers([inst.shape.size]))
     order = [d for d in range(written.rank) if d not in dims.update_window_dims] + list(dims.update_window_dims)
-    flat = out.reshape(out.transpose(updates[0], order), [-1])
+    flat = out.reshape(out.transpose(update, order), [-1])
     room = out.add("Concat", out.reshape(value, [-1]), out.constant(np.zeros(1, inst.shape.dtype)), axis=0)
     made = out.add("ScatterElements", room, out.reshape(places, [-1]), flat, axis=0, reduction=_SCATTER[kind])
     return out.reshape(out.slice(made, 0, 0, inst.shape.size), given)

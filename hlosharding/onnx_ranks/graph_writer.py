@@ -1,19 +1,19 @@
 """A graph of ONNX nodes while it is written: nodes, constants, and names that are given once.
 
-Floor: onnx.  Knows no op of HLO; which function writes an opcode stands in `table.py`.
+Floor: onnx_ranks.  Knows no op of HLO; which function writes an opcode stands in `table.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from hlosharding.errors import ModuleError
 from hlosharding.ir import Instruction
-from hlosharding.onnx.element_types import element_type_of
-from hlosharding.onnx.operators.table import MICROSOFT
+from hlosharding.onnx import MICROSOFT, element_type_of
 from hlosharding.registry import Registry
 
 
@@ -26,6 +26,8 @@ class GraphWriter:
         self.initializers: list[Any] = []
         self.source: Instruction | None = None
         """The instruction that is being written: its name and its place go onto the nodes."""
+        self.may_diverge = False
+        """Are these nodes such that some ranks run and others do not?"""
         self._names: dict[str, int] = {}
 
     def name(self, wanted: str) -> str:
@@ -34,19 +36,29 @@ class GraphWriter:
         self._names[wanted] = (count or 0) + 1
         return wanted if count is None else self.name(f"{wanted}_{count}")
 
-    def add(self, operator: str, *inputs: str, domain: str = "", count: int = 1, **attributes: Any) -> str:
-        """A node; the name of its first output, of `count`."""
+    def add(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        """A node of one output; its name."""
+        return self.add_all(operator, inputs, 1, domain=domain, **attributes)[0]
+
+    def add_all(self, operator: str, inputs: Sequence[str], count: int, **attributes: Any) -> list[str]:
+        """A node of `count` outputs, their names: those of the instruction, as long as they are free."""
         from onnx import helper
 
-        hint = self.source.name if self.source is not None else operator
-        outputs = [self.name(hint) for _ in range(count)]
+        outputs = [self.name(self.source.name if self.source is not None else operator) for _ in range(count)]
         place = self.source.location if self.source is not None else ""
-        self.nodes.append(
-            helper.make_node(
-                operator, inputs, outputs, name=outputs[0], doc_string=place or None, domain=domain, **attributes
-            )
-        )
-        return outputs[0]
+        node = helper.make_node(operator, inputs, outputs, name=outputs[0], doc_string=place or None, **attributes)
+        self.nodes.append(node)
+        return outputs
+
+    @contextmanager
+    def nested(self, *, may_diverge: bool) -> Iterator[tuple[list[Any], list[Any]]]:
+        """Nodes and initializers of a graph inside this one, in which tensors have names of their own."""
+        outer = self.nodes, self.initializers, self.may_diverge
+        self.nodes, self.initializers, self.may_diverge = [], [], self.may_diverge or may_diverge
+        try:
+            yield self.nodes, self.initializers
+        finally:
+            self.nodes, self.initializers, self.may_diverge = outer
 
     def collective(self, operator: str, value: str, **attributes: Any) -> str:
         """One of ONNX Runtime's operators, in which all ranks take part."""

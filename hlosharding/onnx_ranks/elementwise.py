@@ -1,6 +1,6 @@
 """Elementwise ops as ONNX's operators.
 
-Floor: onnx.
+Floor: onnx_ranks.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from hlosharding.ir import Instruction
-from hlosharding.onnx.writing.graph_writer import WRITERS, GraphWriter, no_form
+from hlosharding.onnx_ranks.graph_writer import WRITERS, GraphWriter, no_form
 
 _SAME = {
     "abs": "Abs", "acos": "Acos", "acosh": "Acosh", "add": "Add", "asin": "Asin", "asinh": "Asinh", "atanh": "Atanh",

@@ -1,6 +1,6 @@
 """Products and convolutions.
 
-Floor: onnx.
+Floor: onnx_ranks.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from string import ascii_letters
 import numpy as np
 
 from hlosharding.ir import Instruction, PaddingDim
-from hlosharding.onnx.writing.graph_writer import WRITERS, GraphWriter, no_form
-from hlosharding.onnx.writing.structure import pad, reverse
+from hlosharding.onnx_ranks.graph_writer import WRITERS, GraphWriter, no_form
+from hlosharding.onnx_ranks.structure import pad, reverse
 
 
 @WRITERS.register("dot")
@@ -40,7 +40,8 @@ def _is_matmul(inst: Instruction) -> bool:
 def _equation(inst: Instruction) -> str:
     dims, (left, right) = inst.dot_dims, (list(ascii_letters[: o.shape.rank]) for o in inst.operands)
     right = [letter.upper() for letter in right]
-    for ours, theirs in (*zip(dims.lhs_batch, dims.rhs_batch), *zip(dims.lhs_contracting, dims.rhs_contracting)):
+    both = zip(dims.lhs_batch + dims.lhs_contracting, dims.rhs_batch + dims.rhs_contracting, strict=True)
+    for ours, theirs in both:
         right[theirs] = left[ours]
     batch = [left[d] for d in dims.lhs_batch]
     free = [left[d] for d in dims.lhs_free(len(left))] + [right[d] for d in dims.rhs_free(len(right))]
@@ -58,7 +59,9 @@ def _convolution(out: GraphWriter, inst: Instruction, *operands: str) -> str:
     zero = out.constant(np.zeros((), inst.shape.dtype))
     image = pad(out, out.transpose(image, order), sizes, tuple(PaddingDim(*p) for p in outside), zero)
     spatial = dims.kernel_spatial_dimensions
-    kernel = out.transpose(kernel, (dims.kernel_output_feature_dimension, dims.kernel_input_feature_dimension, *spatial))
+    kernel = out.transpose(
+        kernel, (dims.kernel_output_feature_dimension, dims.kernel_input_feature_dimension, *spatial)
+    )
     for axis, w in enumerate(window):
         kernel = reverse(out, kernel, axis + 2) if w.window_reversal else kernel
     made = out.add(

@@ -1,15 +1,17 @@
 """Reductions of whole dims, and of windows.
 
-Floor: onnx.
+Floor: onnx_ranks.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hlosharding.ir import Instruction, PaddingDim, is_neutral, neutral_element, reducer_kind
-from hlosharding.onnx.writing.graph_writer import WRITERS, GraphWriter, no_form
-from hlosharding.onnx.writing.structure import pad
+from hlosharding.onnx_ranks.graph_writer import WRITERS, GraphWriter, no_form
+from hlosharding.onnx_ranks.structure import pad
 
 _COMBINE = {"add": "Add", "multiply": "Mul", "maximum": "Max", "minimum": "Min"}
 _OF_TRUTH = {"and": "minimum", "or": "maximum", "minimum": "minimum", "maximum": "maximum"}
@@ -43,14 +45,17 @@ def _with_first(out: GraphWriter, inst: Instruction, kind: str, made: str, first
 
 
 @WRITERS.register("reduce-window")
-def _reduce_window(out: GraphWriter, inst: Instruction, value: str, first: str) -> str:
+def _reduce_window(out: GraphWriter, inst: Instruction, *operands: str) -> str:
     kind = _kind(inst)
+    value, first = operands
     dims, filler = inst.operands[0].shape.dims, neutral_element(kind, inst.shape.element_type)
     if kind == "multiply" or filler is None or not inst.shape.is_floating:
         raise no_form(inst, f"windows of {inst.shape.element_type} reduced by {kind!r}")
     sides = tuple(PaddingDim(w.padding_low, w.padding_high, w.base_dilation - 1) for w in inst.window)
     value = pad(out, value, dims, sides, out.constant(filler))
-    padded = [(n - 1) * w.base_dilation + 1 + w.padding_low + w.padding_high for n, w in zip(dims, inst.window, strict=True)]
+    padded = [
+        (n - 1) * w.base_dilation + 1 + w.padding_low + w.padding_high for n, w in zip(dims, inst.window, strict=True)
+    ]
     lead = next((d for d, w in enumerate(inst.window) if not w.is_trivial), 0)
     lead = min(lead, len(dims) - 1)
     value = out.reshape(value, (int(np.prod(padded[:lead], dtype=int)), 1, *padded[lead:]))
@@ -60,7 +65,11 @@ def _reduce_window(out: GraphWriter, inst: Instruction, value: str, first: str) 
 def _windows(out: GraphWriter, inst: Instruction, kind: str, value: str, lead: int) -> str:
     window = inst.window[lead:]
     sizes = [w.size for w in window]
-    how = {"kernel_shape": sizes, "strides": [w.stride for w in window], "dilations": [w.window_dilation for w in window]}
+    how: dict[str, Any] = {
+        "kernel_shape": sizes,
+        "strides": [w.stride for w in window],
+        "dilations": [w.window_dilation for w in window],
+    }
     if kind == "add":
         return out.add("Conv", value, out.constant(np.ones((1, 1, *sizes), inst.shape.dtype)), **how)
     if kind == "minimum":

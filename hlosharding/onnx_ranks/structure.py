@@ -1,6 +1,6 @@
 """Ops that rearrange elements, or make them of nothing.
 
-Floor: onnx.
+Floor: onnx_ranks.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from hlosharding.ir import Instruction, PaddingDim
-from hlosharding.onnx.writing.graph_writer import WRITERS, GraphWriter
+from hlosharding.onnx_ranks.graph_writer import WRITERS, GraphWriter
 
 
 @WRITERS.register("reshape")
@@ -65,7 +65,7 @@ def pad(out: GraphWriter, value: str, dims: tuple[int, ...], padding: tuple[Padd
         value = out.add("Pad", value, out.integers(wider), filler)
     for axis, (low, high) in enumerate(edges):
         if low < 0 or high < 0:
-            value = out.slice(value, axis, max(-low, 0), dims[axis] + max(low, 0) + min(high, 0))
+            value = out.slice(value, axis, max(-low, 0), dims[axis] + max(low, 0) + high)
     return value
 
 
@@ -106,6 +106,6 @@ def _replica_id(out: GraphWriter, inst: Instruction) -> str:
     return out.constant(np.asarray(0, inst.shape.dtype), inst.name)
 
 
-@WRITERS.register("optimization-barrier", "domain", "bitcast")
+@WRITERS.register("opt-barrier", "domain", "bitcast")
 def _unchanged(out: GraphWriter, inst: Instruction, value: str) -> str:
     return out.reshape(value, inst.shape.dims) if inst.opcode == "bitcast" else value

@@ -1,7 +1,7 @@
 """Collectives by ONNX Runtime's three operators, in each of which all ranks take part: AllReduce, AllGather, AllToAll.
 
-Floor: onnx.  What these cannot say, groups of some ranks among it, is exact all the same: every rank gathers what all
-have (`_of_all`) and takes what its own group means.  That moves more bytes than the collective itself.
+Floor: onnx_ranks.  What these cannot say, groups of some ranks among it, is exact all the same: every rank gathers what
+all have (`_of_all`) and takes what its own group means.  That moves more bytes than the collective itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hlosharding.ir import Instruction, reducer_kind
-from hlosharding.onnx.writing.graph_writer import WRITERS, GraphWriter, no_form
+from hlosharding.onnx_ranks.graph_writer import WRITERS, GraphWriter, no_form
 from hlosharding.spmd import Devices, device_groups, permute_pairs
 
 _SUMMED = ("f16", "f32", "f64")
@@ -27,10 +27,18 @@ class Member:
 
     def __init__(self, out: GraphWriter, inst: Instruction) -> None:
         groups = device_groups(inst, Devices(out.num_ranks))
+        _refuse_divergence(out, inst, len(groups))
         self.group = next(g for g in groups if out.rank in g)
         self.position = self.group.index(out.rank)
         self.has_all = self.group == tuple(range(out.num_ranks))
         self.is_alone = all(len(group) == 1 for group in groups)
+
+
+def _refuse_divergence(out: GraphWriter, inst: Instruction, groups: int) -> None:
+    """ONNX Runtime's collectives wait for all ranks: those of other groups might never come."""
+    if out.may_diverge and groups > 1:
+        remedy = "split these values over all devices, or take it out of the branch or loop"
+        raise no_form(inst, f"{inst.opcode} of some ranks, where others may take another way,", remedy=remedy)
 
 
 def _each(meaning: Meaning) -> Callable[..., object]:
@@ -136,10 +144,11 @@ def _row(out: GraphWriter, inst: Instruction, number: int, value: str, rank: int
 
 @WRITERS.register("collective-permute")
 def _collective_permute(out: GraphWriter, inst: Instruction, value: str) -> str:
+    _refuse_divergence(out, inst, len(device_groups(inst, Devices(out.num_ranks))))
     sources = {target: source for source, target in permute_pairs(inst, Devices(out.num_ranks))}
     if out.rank in sources:
         return _row(out, inst, 0, value, sources[out.rank])
-    # Nobody sends to this rank, which takes part all the same: what it gathers is read, or a runtime would leave it out.
+    # Nobody sends to this rank.  What it gathers is read all the same, or a runtime would leave its part out.
     rows, dims = _back(out, inst, 0, _of_all(out, inst, 0, value)), inst.shape.dims
     zeros = out.add("Expand", out.constant(np.zeros((), inst.shape.dtype)), out.integers((1, *dims)))
     return out.reshape(out.slice(out.add("Concat", rows, zeros, axis=0), 0, -1, out.num_ranks + 1), dims)
