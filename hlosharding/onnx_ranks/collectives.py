@@ -27,11 +27,11 @@ class Member:
 
     def __init__(self, out: GraphWriter, inst: Instruction) -> None:
         groups = device_groups(inst, Devices(out.num_ranks))
-        _refuse_divergence(out, inst, len(groups))
+        self.is_alone = all(len(group) == 1 for group in groups)
+        _refuse_divergence(out, inst, 0 if self.is_alone else len(groups))
         self.group = next(g for g in groups if out.rank in g)
         self.position = self.group.index(out.rank)
         self.has_all = self.group == tuple(range(out.num_ranks))
-        self.is_alone = all(len(group) == 1 for group in groups)
 
 
 def _refuse_divergence(out: GraphWriter, inst: Instruction, groups: int) -> None:
@@ -134,24 +134,27 @@ def _all_to_all(out: GraphWriter, inst: Instruction, member: Member, value: str,
 
 
 def _collective_broadcast(out: GraphWriter, inst: Instruction, member: Member, value: str, number: int) -> str:
-    return _row(out, inst, number, value, member.group[0])
-
-
-def _row(out: GraphWriter, inst: Instruction, number: int, value: str, rank: int) -> str:
     rows = _back(out, inst, number, _of_all(out, inst, number, value))
-    return out.reshape(out.slice(rows, 0, rank, rank + 1), inst.operands[number].shape.dims)
+    return _row(out, inst, rows, member.group[0], number)
+
+
+def _row(out: GraphWriter, inst: Instruction, rows: str, row: int, number: int = 0) -> str:
+    return out.reshape(out.slice(rows, 0, row, row + 1), inst.operands[number].shape.dims)
 
 
 @WRITERS.register("collective-permute")
-def _collective_permute(out: GraphWriter, inst: Instruction, value: str) -> str:
+def _collective_permute(out: GraphWriter, inst: Instruction, *values: str) -> str:
+    if len(values) != 1:
+        raise no_form(inst, "a permute of several arrays", remedy="take one for each array")
     _refuse_divergence(out, inst, len(device_groups(inst, Devices(out.num_ranks))))
     sources = {target: source for source, target in permute_pairs(inst, Devices(out.num_ranks))}
-    if out.rank in sources:
-        return _row(out, inst, 0, value, sources[out.rank])
-    # Nobody sends to this rank.  What it gathers is read all the same, or a runtime would leave its part out.
-    rows, dims = _back(out, inst, 0, _of_all(out, inst, 0, value)), inst.shape.dims
-    zeros = out.add("Expand", out.constant(np.zeros((), inst.shape.dtype)), out.integers((1, *dims)))
-    return out.reshape(out.slice(out.add("Concat", rows, zeros, axis=0), 0, -1, out.num_ranks + 1), dims)
+    rows = _back(out, inst, 0, _of_all(out, inst, 0, values[0]))
+    if len(sources) < out.num_ranks:
+        # To whom nobody sends takes a row of zeros behind the others: a runtime leaves out a gather that is not read.
+        zero = out.constant(np.zeros((), inst.shape.dtype))
+        zeros = out.add("Expand", zero, out.integers((1, *inst.operands[0].shape.dims)))
+        rows = out.add("Concat", rows, zeros, axis=0)
+    return _row(out, inst, rows, sources.get(out.rank, out.num_ranks))
 
 
 for _opcode, _meaning in {

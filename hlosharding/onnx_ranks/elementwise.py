@@ -14,7 +14,7 @@ _SAME = {
     "abs": "Abs", "acos": "Acos", "acosh": "Acosh", "add": "Add", "asin": "Asin", "asinh": "Asinh", "atanh": "Atanh",
     "ceil": "Ceil", "copy": "Identity", "cosh": "Cosh", "cosine": "Cos", "divide": "Div", "erf": "Erf",
     "exponential": "Exp", "floor": "Floor", "log": "Log", "logistic": "Sigmoid", "maximum": "Max", "minimum": "Min",
-    "multiply": "Mul", "negate": "Neg", "power": "Pow", "round-nearest-even": "Round", "select": "Where",
+    "multiply": "Mul", "negate": "Neg", "round-nearest-even": "Round",
     "sign": "Sign", "sine": "Sin", "sinh": "Sinh", "sqrt": "Sqrt", "subtract": "Sub", "tan": "Tan", "tanh": "Tanh",
 }  # fmt: skip
 """Opcode -> the operator that does the same with the same operands."""
@@ -44,8 +44,26 @@ def _shift(out: GraphWriter, inst: Instruction, value: str, by: str) -> str:
 
 @WRITERS.register("compare")
 def _compare(out: GraphWriter, inst: Instruction, left: str, right: str) -> str:
+    if inst.operands[0].shape.element_type == "pred" and inst.comparison_direction not in ("EQ", "NE"):
+        left, right = (out.cast(value, np.int32) for value in (left, right))
     found = out.add(_COMPARE[inst.comparison_direction], left, right)
     return out.add("Not", found) if inst.comparison_direction == "NE" else found
+
+
+@WRITERS.register("select")
+def _select(out: GraphWriter, inst: Instruction, where: str, then: str, otherwise: str) -> str:
+    if inst.shape.element_type != "pred":
+        return out.add("Where", where, then, otherwise)
+    # ONNX Runtime has no `Where` of truth values.
+    return out.add("Or", out.add("And", where, then), out.add("And", out.add("Not", where), otherwise))
+
+
+@WRITERS.register("power")
+def _power(out: GraphWriter, inst: Instruction, value: str, exponent: str) -> str:
+    if inst.shape.is_floating:
+        return out.add("Pow", value, exponent)
+    wide = (out.cast(each, np.int64) for each in (value, exponent))  # ONNX has no power of all integers
+    return out.cast(out.add("Pow", *wide), inst.shape.dtype)
 
 
 @WRITERS.register("clamp")

@@ -92,8 +92,8 @@ class GraphWriter:
         return self.add("Slice", value, *map(self.integers, ([start], [limit], [axis], [step])))
 
     def cast(self, value: str, dtype: Any) -> str:
-        """The value in another type."""
-        return self.add("Cast", value, to=element_type_of(dtype))
+        """The value in another type; what is too large for eight bits is infinite or no number, as in HLO."""
+        return self.add("Cast", value, to=element_type_of(dtype), saturate=int("float8" not in np.dtype(dtype).name))
 
     def reduce(self, kind: str, value: str, axes: Sequence[int]) -> str:
         """Over `axes`, which go, by one of `REDUCER_KINDS`."""

@@ -24,6 +24,8 @@ def _dot(out: GraphWriter, inst: Instruction, *operands: str) -> str:
 
 def _in_type(out: GraphWriter, inst: Instruction, operands: tuple[str, ...]) -> list[str]:
     """The operands in the type of the result, in which HLO adds up."""
+    if inst.shape.element_type == "pred" or (inst.opcode == "convolution" and not inst.shape.is_floating):
+        raise no_form(inst, f"a {inst.opcode} of {inst.shape.element_type}")
     pairs = zip(operands, inst.operands, strict=True)
     wanted = inst.shape.element_type
     return [v if o.shape.element_type == wanted else out.cast(v, inst.shape.dtype) for v, o in pairs]

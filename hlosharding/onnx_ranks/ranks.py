@@ -127,10 +127,10 @@ def _ranks(program: Partitioned, weights: Mapping[str, np.ndarray]) -> OnnxRanks
     inputs, outputs = program.program.boundary
     source, count = program.whole_program, max(1, program.num_partitions)
     assert source is not None, "a program without one has no boundary"
-    names = [parameter.path for parameter in source.entry.parameters]
+    names = _input_names(source.entry.parameters)
     cut = dict(zip(names, inputs, strict=True))
     made = dict(zip(_output_names(source.entry.root, names), outputs, strict=True))
-    whole = {p.path: weights[p.name] for p in source.entry.parameters if p.name in weights}
+    whole = {n: weights[p.name] for n, p in zip(names, source.entry.parameters, strict=True) if p.name in weights}
     parts = {name: split(value, cut[name].sharding, count) for name, value in whole.items()}
     given = {name: cut[name] for name in names if name not in parts}
     said = {"hlosharding.inputs": _said(given), "hlosharding.outputs": _said(made), "hlosharding.ranks": str(count)}
@@ -150,6 +150,12 @@ def _ranks(program: Partitioned, weights: Mapping[str, np.ndarray]) -> OnnxRanks
 
 def _said(arrays: Mapping[str, BoundaryArray]) -> str:
     return json.dumps({n: {"shape": a.shape.dims, "sharding": str(a.sharding)} for n, a in arrays.items()})
+
+
+def _input_names(parameters: Sequence[Instruction]) -> list[str]:
+    """What the user calls the arguments, where that tells them apart."""
+    paths = [parameter.path for parameter in parameters]
+    return paths if len(set(paths)) == len(paths) else [parameter.name for parameter in parameters]
 
 
 def _output_names(root: Instruction, taken: Sequence[str]) -> list[str]:

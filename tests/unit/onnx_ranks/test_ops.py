@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import onnx
 import pytest
 
 import hlosharding as hs
@@ -48,6 +49,8 @@ def run_ranks(module: Module, arguments: Sequence[Sequence[np.ndarray]]) -> list
         write_program(module, rank, inputs=names, outputs=outputs, weights={}, metadata={})
         for rank in range(len(arguments))
     ]
+    for each in models:
+        onnx.checker.check_model(each, full_check=True)
     runs = [lambda e, given=given: e.run(None, dict(zip(names, given, strict=True))) for given in arguments]
     return run_together(runs, models)
 
