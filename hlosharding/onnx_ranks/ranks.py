@@ -101,10 +101,11 @@ def write_onnx_ranks(
 ) -> OnnxRanks:
     """The program of each device as an ONNX model, with its collectives and its part of the weights.
 
-    `model`: an ONNX model (a path, bytes, an `onnx.ModelProto`), or a Module.  `plan`: its mesh and annotations; by
-    default those that the model has.  `inputs`: shapes or arrays for open dims, as for `hs.load`.  `collectives`:
-    "onnxruntime", the operators AllReduce, AllGather and AllToAll of its domain.  Raises PlanError for others,
-    LoadError, AnnotationError, PartitionError, and ModuleError for an op that has no form in ONNX, with its place.
+    `model`: an ONNX model (a path, bytes, an `onnx.ModelProto`), a Module, or what `hs.partition` made of one, which
+    is taken as it is.  `plan`: its mesh and annotations; by default those that the model has.  `inputs`: as for
+    `hs.load`, where dims are open.  `collectives`: "onnxruntime", the operators AllReduce, AllGather and
+    AllToAll of its domain.  Raises PlanError for others, LoadError, AnnotationError, PartitionError, and ModuleError
+    for an op that has no form in ONNX, with its place.
 
     >>> import hlosharding as hs
     >>> from onnx import TensorProto, helper, numpy_helper
@@ -119,18 +120,21 @@ def write_onnx_ranks(
     if collectives not in _COLLECTIVES:
         remedy = "take 'onnxruntime': no other runtime says how its collectives are written in a file"
         raise PlanError(f"collectives of {collectives!r} cannot be written", remedy=remedy)
+    if isinstance(model, Partitioned):
+        return _ranks(model)
     module = model if isinstance(model, Module) else load(model, inputs=inputs)
-    return _ranks(partition(module if plan is None else apply_plan(plan, module)), module.weights)
+    return _ranks(partition(module if plan is None else apply_plan(plan, module)))
 
 
-def _ranks(program: Partitioned, weights: Mapping[str, np.ndarray]) -> OnnxRanks:
+def _ranks(program: Partitioned) -> OnnxRanks:
     inputs, outputs = program.program.boundary
     source, count = program.whole_program, max(1, program.num_partitions)
     assert source is not None, "a program without one has no boundary"
     names = _input_names(source.entry.parameters)
     cut = dict(zip(names, inputs, strict=True))
     made = dict(zip(_output_names(source.entry.root, names), outputs, strict=True))
-    whole = {n: weights[p.name] for n, p in zip(names, source.entry.parameters, strict=True) if p.name in weights}
+    parameters = zip(names, source.entry.parameters, strict=True)
+    whole = {name: source.weights[p.name] for name, p in parameters if p.name in source.weights}
     parts = {name: split(value, cut[name].sharding, count) for name, value in whole.items()}
     given = {name: cut[name] for name in names if name not in parts}
     said = {"hlosharding.inputs": _said(given), "hlosharding.outputs": _said(made), "hlosharding.ranks": str(count)}
