@@ -98,6 +98,7 @@ class GraphWriter:
     def reduce(self, kind: str, value: str, axes: Sequence[int]) -> str:
         """Over `axes`, which go, by one of `REDUCER_KINDS`."""
         if kind not in _REDUCE:
+            assert self.source is not None, "reductions are of instructions"
             raise no_form(self.source, f"a reduction by {kind!r}")
         return self.add(_REDUCE[kind], value, self.integers(axes), keepdims=0)
 
@@ -105,12 +106,11 @@ class GraphWriter:
 _REDUCE = {"add": "ReduceSum", "multiply": "ReduceProd", "maximum": "ReduceMax", "minimum": "ReduceMin"}
 
 
-def no_form(inst: Instruction | None, what: str | None = None, *, remedy: str | None = None) -> ModuleError:
+def no_form(inst: Instruction, what: str | None = None, *, remedy: str | None = None) -> ModuleError:
     """The error for what ONNX cannot say, with the op and its place."""
-    said = what or (f"the op {inst.opcode}" if inst is not None else "the op")
     return ModuleError(
-        f"{said} has no form in ONNX here",
-        where=inst.where if inst is not None else None,
+        f"{what or f'the op {inst.opcode}'} cannot be written as ONNX",
+        where=inst.where,
         remedy=remedy or "write the program without it, or run it with hs.partition(...)",
     )
 

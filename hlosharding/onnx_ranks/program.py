@@ -41,7 +41,9 @@ def write_program(
         out.name(name)
     for name, value in weights.items():
         out.initialize(name, value)
-    _refuse_shapes(module)
+    for parameter in entry.parameters:
+        if parameter.shape.is_tuple:
+            raise no_form(parameter, "a parameter that is a tuple")
     root = Walk(out).computation(entry, list(inputs))
     out.source = None
     for name, value in zip(outputs, leaves_of(root), strict=True):
@@ -58,12 +60,3 @@ def write_program(
     model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="hlosharding")
     helper.set_model_props(model, dict(metadata))
     return model
-
-
-def _refuse_shapes(module: Module) -> None:
-    for inst in module.entry.instructions:
-        if any(leaf.is_complex or not leaf.is_array for leaf in inst.shape.leaves):
-            raise no_form(inst, f"a value of type {inst.shape}")
-    for parameter in module.entry.parameters:
-        if parameter.shape.is_tuple:
-            raise no_form(parameter, "a parameter that is a tuple")

@@ -56,8 +56,7 @@ def _reduce_window(out: GraphWriter, inst: Instruction, *operands: str) -> str:
     padded = [
         (n - 1) * w.base_dilation + 1 + w.padding_low + w.padding_high for n, w in zip(dims, inst.window, strict=True)
     ]
-    lead = next((d for d, w in enumerate(inst.window) if not w.is_trivial), 0)
-    lead = min(lead, len(dims) - 1)
+    lead = next((d for d, w in enumerate(inst.window) if not w.is_trivial), len(dims) - 1)
     value = out.reshape(value, (int(np.prod(padded[:lead], dtype=int)), 1, *padded[lead:]))
     return _with_first(out, inst, kind, out.reshape(_windows(out, inst, kind, value, lead), inst.shape.dims), first)
 

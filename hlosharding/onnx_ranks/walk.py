@@ -36,6 +36,8 @@ class Walk:
         """The value of the root, its nodes written."""
         values: dict[Instruction, Value] = dict(zip(computation.parameters, arguments, strict=True))
         for inst in computation.instructions:
+            if any(leaf.is_complex or not leaf.is_array for leaf in inst.shape.leaves):
+                raise no_form(inst, f"a value of type {inst.shape}")
             if inst not in values:
                 self._out.source = inst
                 values[inst] = self._value(inst, [values[o] for o in inst.operands])

@@ -30,7 +30,7 @@ NONE = {
     "triangular-solve",
 }  # fmt: skip
 """What has no writer."""
-REFUSED = r"no form in ONNX here; at %\w+"
+REFUSED = r"cannot be written as ONNX; at %\w+"
 PARTLY = {
     "convolution": 1, "get-tuple-element": 1, "parameter": 1, "reduce": 5, "reduce-window": 3, "scatter": 2,
     "shift-left": 1, "shift-right-logical": 1,
