@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from hlosharding.mesh_propagation import AxisAnnotation, AxisPropagation, propagate_axes
     from hlosharding.notations import AxisSharding
     from hlosharding.onnx import OnnxShardings, read_onnx_shardings, write_onnx_shardings
+    from hlosharding.onnx_ranks import OnnxRanks, write_onnx_ranks
     from hlosharding.plans import (
         Difference,
         ExportedPlan,
@@ -114,6 +115,7 @@ _NAMES = {
     "rules": "CallCost register_interface register_rule unregister_rule",
     "frontends": "annotate load logical_to_mesh_sharding no_communication shard_alike to_sdy_text trace with_sharding",
     "onnx": "OnnxShardings read_onnx_shardings write_onnx_shardings",
+    "onnx_ranks": "OnnxRanks write_onnx_ranks",
     "spmd": "Collective collectives verify_partitioned",
     "propagation": "Explanation LostOffer Propagation propagate",
     "mesh_propagation": "AxisAnnotation AxisPropagation propagate_axes",
@@ -158,6 +160,7 @@ __all__ = [
     "Machine",
     "Module",
     "ModuleError",
+    "OnnxRanks",
     "OnnxShardings",
     "Optimum",
     "PartitionError",
@@ -242,6 +245,7 @@ __all__ = [
     "verify",
     "verify_partitioned",
     "with_sharding",
+    "write_onnx_ranks",
     "write_onnx_shardings",
 ]
 

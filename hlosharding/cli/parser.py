@@ -83,7 +83,7 @@ def _add_partition(commands: Any) -> None:
     command.add_argument(
         "--dump-passes", metavar="DIR", type=Path, help="write the program before and after each pass into DIR, as HLO"
     )
-    _emit_options(command, "hlo", "hlo-proto", "stablehlo", "mesh", "python", "json")
+    _emit_options(command, "hlo", "hlo-proto", "stablehlo", "onnx", "mesh", "python", "json")
 
 
 def _add_run(commands: Any) -> None:

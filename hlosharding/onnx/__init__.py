@@ -8,13 +8,24 @@ from typing import TYPE_CHECKING, Any
 from hlosharding.frontends import ProgramReader
 from hlosharding.onnx import sharding_spec
 from hlosharding.onnx.device_annotations import OnnxShardings, read_onnx_shardings, write_onnx_shardings
-from hlosharding.onnx.protos import is_onnx
+from hlosharding.onnx.element_types import element_type_of
+from hlosharding.onnx.protos import MICROSOFT, is_onnx
 from hlosharding.sharding import Format
 
 if TYPE_CHECKING:
     from hlosharding.ir import Module
 
-__all__ = ["FORMATS", "READERS", "OnnxShardings", "from_onnx", "is_onnx", "read_onnx_shardings", "write_onnx_shardings"]
+__all__ = [
+    "FORMATS",
+    "MICROSOFT",
+    "READERS",
+    "OnnxShardings",
+    "element_type_of",
+    "from_onnx",
+    "is_onnx",
+    "read_onnx_shardings",
+    "write_onnx_shardings",
+]
 
 
 def from_onnx(source: Any, inputs: Mapping[str, Any] | None = None, **options: Any) -> Module:

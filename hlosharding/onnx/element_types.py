@@ -125,3 +125,15 @@ def bounds(dtype: Any) -> tuple[Any, Any]:
     if is_float(dtype):
         return -np.inf, np.inf
     return int(jnp.iinfo(dtype).min), int(jnp.iinfo(dtype).max)
+
+
+def element_type_of(dtype: Any) -> int:
+    """The `TensorProto.DataType` of a dtype.  Raises LoadError where ONNX has none.
+
+    >>> element_type_of(np.float32), element_type_of(ml_dtypes.bfloat16)
+    (1, 16)
+    """
+    from onnx import TensorProto
+
+    check_dtype(np.dtype(dtype))
+    return TensorProto.DataType.Value(_NAMES[np.dtype(dtype)])

@@ -11,6 +11,9 @@ from typing import Any
 from hlosharding.errors import LoadError
 from hlosharding.onnx.wire_checks import check_wire
 
+MICROSOFT = "com.microsoft"
+"""The domain of ONNX Runtime's own operators."""
+
 
 def is_onnx(source: Any) -> bool:
     """Is it an `onnx.ModelProto`, or the bytes of one?

@@ -30,7 +30,7 @@ def test_importing_hlosharding_adds_little_to_numpy() -> None:
     assert len(added) <= 60, sorted(added)
 
 
-PLUG_INS = {"hlosharding.mesh_propagation", "hlosharding.notations", "hlosharding.onnx"}
+PLUG_INS = {"hlosharding.mesh_propagation", "hlosharding.notations", "hlosharding.onnx", "hlosharding.onnx_ranks"}
 
 
 def test_the_core_imports_no_plug_in() -> None:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
+from hlosharding.onnx.protos import MICROSOFT
 from hlosharding.registry import Registry
 
+__all__ = ["MICROSOFT", "OPERATORS", "MustBeKnown", "Operator", "operator"]
 F = TypeVar("F", bound=Callable[..., Any])
-MICROSOFT = "com.microsoft"
 
 
 class MustBeKnown(Exception):

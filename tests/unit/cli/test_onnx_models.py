@@ -7,8 +7,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
+import hlosharding as hs
 from hlosharding.cli import main
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -42,3 +44,14 @@ def test_arrays_say_the_sizes_whatever_the_file_is_called(capsys: pytest.Capture
 def test_sizes_for_a_program_that_has_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(("propagate", str(DOCS / "mlp.hlo"), "--input", "x=f32[8,16]")) == 1
     assert "inputs (x) for what is no ONNX model" in capsys.readouterr().err
+
+
+def test_a_model_for_each_rank_is_a_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ("partition", str(MODEL), "--plan", PLAN, "--input", "x=f32[8,16]", "--emit", "onnx")
+    assert main((*words, "-o", str(tmp_path / "out"))) == 0
+    models = [onnx.load(path) for path in sorted((tmp_path / "out").glob("*.onnx"))]
+    assert len(models) == 8
+    ranks = hs.write_onnx_ranks(MODEL, hs.PlanFile.read(PLAN), inputs={"x": np.ones((8, 16), np.float32)})
+    assert [model.graph.node for model in models] == [model.graph.node for model in ranks.models]
+    assert main(words) != 0
+    assert "a model for each rank is a folder of files" in capsys.readouterr().err

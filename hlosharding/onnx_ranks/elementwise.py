@@ -1,0 +1,101 @@
+"""Elementwise ops as ONNX's operators.
+
+Floor: onnx_ranks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hlosharding.ir import Instruction
+from hlosharding.onnx_ranks.graph_writer import WRITERS, GraphWriter, no_form
+
+_SAME = {
+    "abs": "Abs", "acos": "Acos", "acosh": "Acosh", "add": "Add", "asin": "Asin", "asinh": "Asinh", "atanh": "Atanh",
+    "ceil": "Ceil", "copy": "Identity", "cosh": "Cosh", "cosine": "Cos", "divide": "Div", "erf": "Erf",
+    "exponential": "Exp", "floor": "Floor", "log": "Log", "logistic": "Sigmoid", "maximum": "Max", "minimum": "Min",
+    "multiply": "Mul", "negate": "Neg", "round-nearest-even": "Round",
+    "sign": "Sign", "sine": "Sin", "sinh": "Sinh", "sqrt": "Sqrt", "subtract": "Sub", "tan": "Tan", "tanh": "Tanh",
+}  # fmt: skip
+"""Opcode -> the operator that does the same with the same operands."""
+_TRUTH = {
+    "and": "And", "or": "Or", "xor": "Xor", "not": "Not", "maximum": "Or", "minimum": "And", "add": "Or",
+    "multiply": "And",
+}  # fmt: skip
+"""The same of truth values."""
+_BITS = {"and": "BitwiseAnd", "or": "BitwiseOr", "xor": "BitwiseXor", "not": "BitwiseNot"}
+_SHIFTS = {"shift-left": "LEFT", "shift-right-logical": "RIGHT"}
+_COMPARE = {"EQ": "Equal", "NE": "Equal", "GE": "GreaterOrEqual", "GT": "Greater", "LE": "LessOrEqual", "LT": "Less"}
+
+
+@WRITERS.register(*sorted({*_SAME, *_BITS}))
+def _same(out: GraphWriter, inst: Instruction, *operands: str) -> str:
+    is_truth = inst.shape.element_type == "pred" and inst.opcode in _TRUTH
+    operator = _TRUTH[inst.opcode] if is_truth else _SAME.get(inst.opcode) or _BITS[inst.opcode]
+    return out.add(operator, *operands)
+
+
+@WRITERS.register(*_SHIFTS)
+def _shift(out: GraphWriter, inst: Instruction, value: str, by: str) -> str:
+    if inst.shape.element_type[0] != "u":
+        raise no_form(inst, f"{inst.opcode} of signed integers")
+    return out.add("BitShift", value, by, direction=_SHIFTS[inst.opcode])
+
+
+@WRITERS.register("compare")
+def _compare(out: GraphWriter, inst: Instruction, left: str, right: str) -> str:
+    if inst.operands[0].shape.element_type == "pred" and inst.comparison_direction not in ("EQ", "NE"):
+        left, right = (out.cast(value, np.int32) for value in (left, right))
+    found = out.add(_COMPARE[inst.comparison_direction], left, right)
+    return out.add("Not", found) if inst.comparison_direction == "NE" else found
+
+
+@WRITERS.register("select")
+def _select(out: GraphWriter, inst: Instruction, where: str, then: str, otherwise: str) -> str:
+    if inst.shape.element_type != "pred":
+        return out.add("Where", where, then, otherwise)
+    # ONNX Runtime has no `Where` of truth values.
+    return out.add("Or", out.add("And", where, then), out.add("And", out.add("Not", where), otherwise))
+
+
+@WRITERS.register("power")
+def _power(out: GraphWriter, inst: Instruction, value: str, exponent: str) -> str:
+    if inst.shape.is_floating:
+        return out.add("Pow", value, exponent)
+    wide = (out.cast(each, np.int64) for each in (value, exponent))  # ONNX has no power of all integers
+    return out.cast(out.add("Pow", *wide), inst.shape.dtype)
+
+
+@WRITERS.register("clamp")
+def _clamp(out: GraphWriter, _: Instruction, low: str, value: str, high: str) -> str:
+    return out.add("Min", out.add("Max", value, low), high)
+
+
+@WRITERS.register("rsqrt")
+def _rsqrt(out: GraphWriter, _: Instruction, value: str) -> str:
+    return out.add("Reciprocal", out.add("Sqrt", value))
+
+
+@WRITERS.register("exponential-minus-one")
+def _exponential_minus_one(out: GraphWriter, inst: Instruction, value: str) -> str:
+    return out.add("Sub", out.add("Exp", value), out.constant(np.ones((), inst.shape.dtype)))
+
+
+@WRITERS.register("log-plus-one")
+def _log_plus_one(out: GraphWriter, inst: Instruction, value: str) -> str:
+    return out.add("Log", out.add("Add", value, out.constant(np.ones((), inst.shape.dtype))))
+
+
+@WRITERS.register("is-finite")
+def _is_finite(out: GraphWriter, _: Instruction, value: str) -> str:
+    return out.add("Not", out.add("Or", out.add("IsNaN", value), out.add("IsInf", value)))
+
+
+@WRITERS.register("remainder")
+def _remainder(out: GraphWriter, _: Instruction, value: str, by: str) -> str:
+    return out.add("Mod", value, by, fmod=1)
+
+
+@WRITERS.register("convert")
+def _convert(out: GraphWriter, inst: Instruction, value: str) -> str:
+    return out.cast(value, inst.shape.dtype)
