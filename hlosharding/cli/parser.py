@@ -6,14 +6,26 @@ Floor: cli.  Standard library only; every value is checked here as far as its sp
 from __future__ import annotations
 
 import argparse
-import contextlib
-import re
 from pathlib import Path
 from typing import Any
 
 from hlosharding import __version__
+from hlosharding.cli.words import (
+    read_annotation,
+    read_counts,
+    read_input,
+    read_machine,
+    read_mesh,
+    read_names,
+    read_plans,
+    read_positive,
+    read_positive_float,
+    read_rank,
+    read_seed,
+    read_trips,
+    read_words,
+)
 
-_ANNOTATION = re.compile(r"(?P<name>.+?)=(?P<sharding>\{.*|(P|PartitionSpec)\(.*|\(.*)", re.DOTALL)
 _FORMATS = ("hlo", "hlo-proto", "stablehlo", "onnx")
 _SHARDING_FORMATS = ("hlo", "v1", "v2", "v3", "sdy", "shard", "mesh", "dtensor", "onnx", "jax", "spec")
 _DESCRIPTION = """Find the sharding of every value of a program, rewrite it to what each device runs, price it, run it.
@@ -52,7 +64,7 @@ def _add_propagate(commands: Any) -> None:
     _emit_options(command, "hlo", "hlo-proto", "stablehlo", "sdy", "mesh", "json")
     command.add_argument(
         "--execution-threads",
-        type=_names,
+        type=read_names,
         default=(),
         metavar="NAME,...",
         help="visit only the computations of these threads; main is the program's own (default: all)",
@@ -64,7 +76,7 @@ def _add_propagate(commands: Any) -> None:
         "--diff",
         action="append",
         default=[],
-        type=_annotation,
+        type=read_annotation,
         metavar="NAME=SHARDING",
         help="compare with the program that has these annotations too: what changed, and what it costs",
     )
@@ -92,11 +104,13 @@ def _add_run(commands: Any) -> None:
     _partition_options(command)
     given = command.add_mutually_exclusive_group()
     given.add_argument("--inputs", metavar="NPZ", help="arrays by parameter name, path, or in order (arr_0, arr_1 ...)")
-    given.add_argument("--random", type=_seed, metavar="SEED", default=0, help="random inputs (default: seed 0)")
+    given.add_argument("--random", type=read_seed, metavar="SEED", default=0, help="random inputs (default: seed 0)")
     command.add_argument("--platform", choices=("cpu", "cuda"), default="cpu", help="default: forced CPU devices")
     command.add_argument("--reference", action="store_true", help="by the reference executor, which needs no devices")
     command.add_argument("--check", action="store_true", help="compare with the unpartitioned program on one device")
-    command.add_argument("--tolerance", type=_positive_float, metavar="T", help="for --check, of the largest magnitude")
+    command.add_argument(
+        "--tolerance", type=read_positive_float, metavar="T", help="for --check, of the largest magnitude"
+    )
     command.add_argument("--save", metavar="NPZ", help="write the outputs: output_0, output_1 ...")
     command.add_argument("--emit", choices=("json",), help="the outputs' figures for programs")
 
@@ -106,7 +120,7 @@ def _add_compile(commands: Any) -> None:
     _propagation_options(command)
     command.add_argument(
         "--target",
-        type=_machine,
+        type=read_machine,
         required=True,
         metavar="NAME[:N]",
         help="for what, as h100:8: a100, h100, h200, b200 (default: as many as the program is for)",
@@ -165,7 +179,9 @@ def _add_simulate(commands: Any) -> None:
         help="of a schedule: transfers beside computing (the default), step by step, or sharing links",
     )
     _runtime_option(command)
-    command.add_argument("--most", type=_positive, default=10, metavar="N", help="steps of the critical path to print")
+    command.add_argument(
+        "--most", type=read_positive, default=10, metavar="N", help="steps of the critical path to print"
+    )
     command.add_argument("--emit", choices=("json",), help="every event, for programs")
 
 
@@ -180,10 +196,10 @@ def _add_search(commands: Any) -> None:
     command = _command(commands, "search", "find the best data, tensor and pipeline parallelism for a machine")
     _load_options(command)
     _batch_option(command, "found")
-    command.add_argument("--machine", type=_machine, required=True, metavar="NAME:N", help="for what, as h100:16")
+    command.add_argument("--machine", type=read_machine, required=True, metavar="NAME:N", help="for what, as h100:16")
     _runtime_option(command)
     _plans_option(command, "all of the options below")
-    command.add_argument("--microbatches", type=_counts, metavar="K,K...", help="of pipelines (default: 2 to 128)")
+    command.add_argument("--microbatches", type=read_counts, metavar="K,K...", help="of pipelines (default: 2 to 128)")
     _words_option(command, "--schedules", "NAME,NAME...", "of pipelines, as 1f1b,1f1b-x2,zb-h1 (default: 1f1b)")
     _words_option(
         command,
@@ -194,7 +210,7 @@ def _add_search(commands: Any) -> None:
     _words_option(command, "--strategy", "NAME,NAME...", "which arguments are split, as fsdp,zero2 (default: megatron)")
     for name, parts in _PARTS_OF_DATA.items():
         command.add_argument(
-            name, type=_counts, default=(1,), metavar="N,N...", help=f"of the data ways, how many {parts}"
+            name, type=read_counts, default=(1,), metavar="N,N...", help=f"of the data ways, how many {parts}"
         )
     command.add_argument("--sequence", action="store_true", help="with sequence parallelism, too")
     command.add_argument("--recompute", action="store_true", help="with layers computed again for the gradients, too")
@@ -202,12 +218,12 @@ def _add_search(commands: Any) -> None:
         "--donate", metavar="PATH", action="append", default=[], help="an argument that the update may overwrite"
     )
     command.add_argument("--resume", metavar="FILE", help="keep prices there, and go on from those that are there")
-    command.add_argument("--jobs", type=_positive, default=1, metavar="N", help="processes that price (default: 1)")
+    command.add_argument("--jobs", type=read_positive, default=1, metavar="N", help="processes that price (default: 1)")
     command.add_argument("--plot", metavar="FILE.svg", help="draw time against memory of all plans")
     command.add_argument("-o", "--output", metavar="OUT", help="write the best plan's schedule, for simulate")
     _save_plan_option(command, "the best plan")
     command.add_argument("--all", action="store_true", help="price every plan, those of which it is certain, too")
-    command.add_argument("--most", type=_positive, default=10, metavar="N", help="how many to print (default: 10)")
+    command.add_argument("--most", type=read_positive, default=10, metavar="N", help="how many to print (default: 10)")
     command.add_argument("--emit", choices=("json",), help="for programs")
 
 
@@ -218,7 +234,7 @@ def _batch_option(command: Any, otherwise: str = "") -> None:
 
 def _plans_option(command: Any, otherwise: str) -> None:
     said = f"which plans, as tables write them: '8/2/2/16 fsdp,4/4/1/1' (default: {otherwise})"
-    command.add_argument("--plans", type=_plans, metavar="D/T/P/K ...,...", help=said)
+    command.add_argument("--plans", type=read_plans, metavar="D/T/P/K ...,...", help=said)
 
 
 def _save_plan_option(command: Any, what: str) -> None:
@@ -226,11 +242,7 @@ def _save_plan_option(command: Any, what: str) -> None:
 
 
 def _words_option(command: Any, name: str, metavar: str, said: str) -> None:
-    command.add_argument(name, type=_words, default=[""], metavar=metavar, help=said)
-
-
-def _words(text: str) -> list[str]:
-    return text.split(",")
+    command.add_argument(name, type=read_words, default=[""], metavar=metavar, help=said)
 
 
 def _add_calibrate(commands: Any) -> None:
@@ -250,18 +262,21 @@ def _add_rank(commands: Any) -> None:
     _batch_option(command)
     _device_options(command)
     _plans_option(command, "some of all for the devices")
-    command.add_argument("--count", type=_positive, default=20, metavar="N", help="so many at random (default: 20)")
-    command.add_argument("--seed", type=_seed, default=0, help="of the plans that are drawn (default: 0)")
+    command.add_argument("--count", type=read_positive, default=20, metavar="N", help="so many at random (default: 20)")
+    command.add_argument("--seed", type=read_seed, default=0, help="of the plans that are drawn (default: 0)")
     command.add_argument(
-        "--machine", type=_machine, metavar="NAME[:N]", help="whose prices count, as cpu:8 (default: calibrated now)"
+        "--machine",
+        type=read_machine,
+        metavar="NAME[:N]",
+        help="whose prices count, as cpu:8 (default: calibrated now)",
     )
-    command.add_argument("--most", type=_positive, default=20, metavar="N", help="how many to print (default: 20)")
+    command.add_argument("--most", type=read_positive, default=20, metavar="N", help="how many to print (default: 20)")
     command.add_argument("--emit", choices=("json",), help="for programs")
 
 
 def _device_options(command: Any) -> None:
     command.add_argument(
-        "-n", "--devices", type=_positive, metavar="N", help="how many (default: all, or 8 CPU devices)"
+        "-n", "--devices", type=read_positive, metavar="N", help="how many (default: all, or 8 CPU devices)"
     )
     command.add_argument("--platform", choices=("cpu", "cuda"), default="cpu", help="default: forced CPU devices")
 
@@ -281,7 +296,7 @@ def _add_suggest(commands: Any) -> None:
     command.add_argument("-o", "--output", metavar="OUT.py", help="with --apply: write the changed copy there instead")
     command.set_defaults(usage_error=command.error)
     _save_plan_option(command, "the best suggestion, on top of the annotations given")
-    command.add_argument("--most", type=_positive, default=5, metavar="N", help="how many to print (default: 5)")
+    command.add_argument("--most", type=read_positive, default=5, metavar="N", help="how many to print (default: 5)")
     command.add_argument("--emit", choices=("json",), help="for programs")
 
 
@@ -293,7 +308,7 @@ def _add_diff(commands: Any) -> None:
     command.add_argument("--of", metavar="PROGRAM", help="compare two plan files, applied to this program")
     _propagation_options(command)
     _partition_options(command)
-    command.add_argument("--most", type=_positive, default=40, metavar="N", help="rows of each table (default: 40)")
+    command.add_argument("--most", type=read_positive, default=40, metavar="N", help="rows of each table (default: 40)")
     command.add_argument("--exit-code", action="store_true", help="exit with 1 where anything differs, else with 0")
     _output_options(command)
 
@@ -307,10 +322,14 @@ def _add_check(commands: Any) -> None:
     command.add_argument("file", metavar="PROGRAM", help="the program; - for standard input")
     command.add_argument("--update", action="store_true", help="record the figures as they are now")
     command.add_argument(
-        "--tolerance", type=_positive_float, default=0.0, metavar="T", help="by what fraction figures may grow: 0.01"
+        "--tolerance",
+        type=read_positive_float,
+        default=0.0,
+        metavar="T",
+        help="by what fraction figures may grow: 0.01",
     )
     command.add_argument(
-        "--replicated-over", type=_positive, metavar="BYTES", help="of which size replicated values count (1 MiB)"
+        "--replicated-over", type=read_positive, metavar="BYTES", help="of which size replicated values count (1 MiB)"
     )
     command.set_defaults(usage_error=command.error)
     _propagation_options(command, plan=False)
@@ -337,7 +356,7 @@ def _add_reshard(commands: Any) -> None:
     command.add_argument("source", metavar="SRC", help="a sharding, as {devices=[4,2]<=[8]}")
     command.add_argument("target", metavar="DST", help="the sharding wanted")
     command.add_argument("--shape", required=True, metavar="SHAPE", help="of the whole array, as f32[16,16]")
-    command.add_argument("--memory-limit", type=_positive, metavar="BYTES", help="that may be alive on a device")
+    command.add_argument("--memory-limit", type=read_positive, metavar="BYTES", help="that may be alive on a device")
     command.add_argument("--no-drawing", action="store_true", help="only the plan")
     command.add_argument("--emit", choices=("json",), help="for programs")
     _planning_options(command)
@@ -366,7 +385,9 @@ def _add_convert(commands: Any) -> None:
         "--from", dest="source", choices=_SHARDING_FORMATS, help="of the sharding, where its text does not tell"
     )
     command.add_argument("--mesh", metavar="AXIS=N,...", help="of the sharding: x=2,y=4, or as a program declares it")
-    command.add_argument("--ndim", type=_rank, metavar="N", help="rank of the array (default: the dims that are shown)")
+    command.add_argument(
+        "--ndim", type=read_rank, metavar="N", help="rank of the array (default: the dims that are shown)"
+    )
     command.set_defaults(usage_error=command.error)
 
 
@@ -399,7 +420,7 @@ def _load_options(command: argparse.ArgumentParser) -> None:
         "--input",
         action="append",
         default=[],
-        type=_input,
+        type=read_input,
         metavar="NAME=SHAPE|VALUE",
         help="of an ONNX model: the size of an input (x=f32[8,16]), or its value (n=3, dims=[2,4]); may be repeated",
     )
@@ -421,7 +442,7 @@ def _propagation_options(command: argparse.ArgumentParser, *, plan: bool = True)
         "--annotate",
         action="append",
         default=[],
-        type=_annotation,
+        type=read_annotation,
         metavar="NAME=SHARDING",
         help="give a value its sharding: 'x={devices=[8]<=[8]}', or 'x=P(data,None)' with --mesh; may be repeated",
     )
@@ -438,7 +459,9 @@ def _propagation_options(command: argparse.ArgumentParser, *, plan: bool = True)
         metavar="FILE.py",
         help="Python that you trust, executed first: its hs.register_rule say how custom calls split; may be repeated",
     )
-    command.add_argument("--mesh", type=_mesh, metavar="AXIS=N,...", help="axis names, major to minor: data=2,model=4")
+    command.add_argument(
+        "--mesh", type=read_mesh, metavar="AXIS=N,...", help="axis names, major to minor: data=2,model=4"
+    )
     for edge in ("outputs", "parameters"):
         command.add_argument(
             f"--to-{edge}",
@@ -470,7 +493,7 @@ def _partition_options(command: argparse.ArgumentParser, *, machine: bool = True
         "--trips",
         action="append",
         default=[],
-        type=_trips,
+        type=read_trips,
         metavar="LOOP=N",
         help="how often a loop runs where FILE does not tell, by name or source line: while.7=100; may be repeated",
     )
@@ -484,11 +507,11 @@ def _partition_options(command: argparse.ArgumentParser, *, machine: bool = True
 
 def _planning_options(command: argparse.ArgumentParser, *, machine: bool = True) -> None:
     command.add_argument(
-        "-n", "--num-partitions", type=_positive, metavar="N", help="devices (default: what FILE says)"
+        "-n", "--num-partitions", type=read_positive, metavar="N", help="devices (default: what FILE says)"
     )
     if machine:
         help_machine = "whose prices decide, as h100:16 (default: this one's)"
-        command.add_argument("--machine", type=_machine, metavar="NAME[:N]", help=help_machine)
+        command.add_argument("--machine", type=read_machine, metavar="NAME[:N]", help=help_machine)
     command.add_argument("--objective", choices=("time", "bytes"), help="what is minimised (default: time)")
 
 
@@ -496,111 +519,3 @@ def _emit_options(command: argparse.ArgumentParser, *forms: str) -> None:
     command.add_argument("--emit", choices=forms, help="what to write")
     command.add_argument("-o", "--output", metavar="OUT", help="where to write it (default: standard output)")
     command.add_argument("--metadata", action="store_true", help="keep op names and source frames in HLO text")
-
-
-def _names(text: str) -> tuple[str, ...]:
-    """'main,host'."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return int(text)
-
-
-def _counts(text: str) -> tuple[int, ...]:
-    """Positive numbers, as 2,4,8."""
-    return tuple(_positive(part.strip()) for part in text.split(","))
-
-
-def _plans(text: str) -> tuple[Any, ...]:
-    """'8/1/1/1 fsdp,2/2/2/4'."""
-    from hlosharding.errors import HloShardingError
-    from hlosharding.search import Plan
-
-    try:
-        return tuple(map(Plan.parse, text.split(",")))
-    except HloShardingError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _seed(text: str) -> int:
-    return _natural(text, "no seed")
-
-
-def _rank(text: str) -> int:
-    return _natural(text, "no rank")
-
-
-def _natural(text: str, what: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text} is {what}: write 0, 1, 2 ...")
-    return int(text)
-
-
-def _positive_float(text: str) -> float:
-    with contextlib.suppress(ValueError):
-        if (value := float(text)) >= 0:
-            return value
-    raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-
-
-def _mesh(text: str) -> dict[str, int]:
-    """'data=2,model=4'."""
-    axes: dict[str, int] = {}
-    for part in text.split(","):
-        name, equals, size = part.partition("=")
-        if not (name and equals and size.isdecimal() and int(size)) or name in axes:
-            raise argparse.ArgumentTypeError(f"{text!r} is no mesh: write axis=size,axis=size, as data=2,model=4")
-        axes[name] = int(size)
-    return axes
-
-
-def _input(text: str) -> tuple[str, str]:
-    """'x=f32[8,16]': the name, and the shape or the value as text."""
-    name, equals, said = text.rpartition("=")
-    if not (name and equals and said):
-        raise argparse.ArgumentTypeError(f"{text!r} is no input: write NAME=f32[8,16], or NAME=3")
-    return name, said
-
-
-def _annotation(text: str) -> tuple[str, str]:
-    """'x={devices=[8]<=[8]}' or 'x=P(data, None)': the name, and the text of the sharding."""
-    found = _ANNOTATION.fullmatch(text.strip())
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no annotation: write NAME={{...}} or NAME=P(axis, None)")
-    sharding = "P" + found["sharding"] if found["sharding"].startswith("(") else found["sharding"]
-    if not sharding.startswith("{"):
-        _check_spec(sharding)
-    return found["name"], sharding
-
-
-def _check_spec(text: str) -> None:
-    from hlosharding.sharding import spec_from_text
-
-    try:
-        spec_from_text(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no PartitionSpec: write P(axis, None, (axis, axis))") from None
-
-
-def _trips(text: str) -> tuple[str, int]:
-    """'while.7=100' or 'model.py:31=100'."""
-    name, equals, count = text.rpartition("=")
-    if not (name and equals and count.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r} states no trips: write LOOP=N, as while.7=100")
-    return name, int(count)
-
-
-def _machine(text: str) -> tuple[str, int | None]:
-    """'h100:16' or 'h100': a preset, and how many devices; or a TOML file."""
-    if text.endswith(".toml"):
-        return text, None
-    from hlosharding.cost import parse_machine
-    from hlosharding.errors import CostError
-
-    try:
-        return parse_machine(text)
-    except CostError as error:
-        raise argparse.ArgumentTypeError(f"{error.what}: {error.remedy}") from None
