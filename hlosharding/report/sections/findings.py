@@ -223,7 +223,7 @@ def _warnings(about: ReportedProgram) -> Iterator[Row]:
         figure = Shown(as_count(len(warnings)), len(warnings))
         yield {
             **_EMPTY,
-            "what": "not partitioned, or guessed",
+            "what": "warnings",
             "figure": figure,
             "share": None,
             "which": warnings[0],

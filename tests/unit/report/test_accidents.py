@@ -57,9 +57,10 @@ def test_layers_share_a_row_and_the_remedy_splits() -> None:
 @pytest.mark.parametrize(("table", "count"), [(None, 1), (jax.P("model"), 0)])
 def test_the_report_says_the_worst(table: jax.P | None, count: int) -> None:
     layer = None if count else jax.P(None, "model")
-    worst = to_record(hs.report(partitioned(table, layer)))["summary"]["worst"]
+    worst = to_record(hs.report(partitioned(table, layer)))["findings"]["worst"]
     found = [one for one in worst if one["what"] == "whole, and nobody asked"]
     assert len(found) == count
     for one in found:
         assert one["figure"] == 8 * 2**20
-        assert one["which"].startswith("layers[*] f32[1024,1024], on every device; annotate %layers")
+        assert one["which"] == "layers[*] f32[1024,1024], on every device"
+        assert one["remedy"].startswith("annotate %layers")

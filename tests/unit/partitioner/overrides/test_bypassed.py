@@ -66,7 +66,7 @@ def test_a_warning_for_each_line() -> None:
     [warning] = local.warnings
     assert warning.startswith(f"{line}, P('model', None), 3 times: the annotation is bypassed")
     np.testing.assert_allclose(local.run(x), step(x), rtol=1e-6)
-    worst = to_record(hs.report(local))["summary"]["worst"]
+    worst = to_record(hs.report(local))["findings"]["worst"]
     assert [one["which"] for one in worst if one["what"] == "warnings"] == [warning]
     # XLA is told what the source says: the plan is no other for it.
     assert not hs.export_plan(local).unsaid
