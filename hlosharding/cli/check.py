@@ -12,8 +12,8 @@ from hlosharding.cli.files import write
 from hlosharding.cli.programs import GivenProgram, present
 from hlosharding.compiler import Partitioned
 from hlosharding.cost import machines
-from hlosharding.plans import REPLICATED_OVER, check_plan, golden_path, replicated_by_accident
-from hlosharding.report import accidents_view
+from hlosharding.plans import REPLICATED_OVER, check_plan, golden_path
+from hlosharding.report import Table, accidents_view
 
 
 def execute(arguments: Namespace) -> int:
@@ -28,9 +28,9 @@ def execute(arguments: Namespace) -> int:
 
 def _accidents(partitioned: Partitioned, arguments: Namespace) -> int:
     """Exit status 1 where there are any."""
-    over = REPLICATED_OVER if arguments.replicated_over is None else arguments.replicated_over
-    present(accidents_view(partitioned, over=over))
-    return int(bool(replicated_by_accident(partitioned, over=over)))
+    view = accidents_view(partitioned, over=arguments.replicated_over or REPLICATED_OVER)
+    present(view)
+    return int(any(isinstance(part, Table) and bool(part.rows) for part in view.parts))
 
 
 def _held(partitioned: Partitioned, arguments: Namespace) -> int:

@@ -110,20 +110,23 @@ class Planner:
 
     def _of_program(self, module: Module) -> Planner:
         """The planner of a program that does the same."""
-        made = copy(self)
+        made = self._copy()
         made.module = module
-        for name in _OF_PROGRAMS:
-            made.__dict__.pop(name, None)
         if module is not self.module:
             made._cutter = Cutter(module, sorted(self.numbers), sorted(self.donated))
             made._cutter.whole = self.whole  # rows that are masked, and what is made again, is no work of the model's
         return made
 
+    def _copy(self) -> Planner:
+        """To be changed; planners of other programs it makes for itself."""
+        made = copy(self)
+        for name in ("_of_experts", "_of_recomputed"):
+            made.__dict__.pop(name, None)
+        return made
+
     def with_strategy(self, name: str, strategy: Strategy) -> Planner:
         """A planner that knows one strategy more, and shares what was cut already."""
-        made = copy(self)
-        for program in _OF_PROGRAMS:
-            made.__dict__.pop(program, None)
+        made = self._copy()
         made.strategies = {**self.strategies, name: strategy}
         made._annotated = {key: module for key, module in self._annotated.items() if key.strategy != name}
         return made
@@ -133,7 +136,7 @@ class Planner:
         updated = find_updated(self.module).values()
         if not updated:
             return None
-        made = copy(self)
+        made = self._copy()
         made._cutter = Cutter(self.module, sorted(self.numbers), [p.parameter_number for p in updated])
         return made, list(dict.fromkeys(map(argument_of, updated)))
 
@@ -199,8 +202,6 @@ class Planner:
         return self.strategies[name]
 
 
-_OF_PROGRAMS = "_of_experts", "_of_recomputed"
-"""Planners that a copy has to make for itself."""
 _MOST_KEPT = 16
 """Copies of a program: plans of as many ways come one after the other.  Of 32 plans with 20 kinds of stages none is
 annotated twice with 4 either; each copy is as large as the program."""

@@ -92,6 +92,15 @@ def test_where_memory_is_scarce_it_is_found() -> None:
     assert "test_recomputed_plans.py:" in line
 
 
+def test_what_is_donated_is_overwritten_there_too() -> None:
+    planner, plan, machine = step_of(STACKING).planner, Plan.parse("8/1/1/1 fsdp recompute"), machines.h100(8)
+    kept = planner.schedule(plan, machine).simulate(machine)
+    donor = planner.with_donation()
+    assert donor is not None
+    donated = donor[0].schedule(plan, machine).simulate(machine)
+    assert donated.peak_memory_bytes < kept.peak_memory_bytes
+
+
 def test_every_kind_is_asked_for() -> None:
     step = step_of(STACKING)
     found = hs.search(
