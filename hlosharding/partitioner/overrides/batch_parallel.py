@@ -21,6 +21,7 @@ from functools import lru_cache
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner.iteration_space import lift, project
 from hlosharding.partitioner.overrides.op_sets import BINDING, FOLLOW_USERS
+from hlosharding.partitioner.overrides.program_shardings import ProgramShardings
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import HloSharding, propagate_through_reshape
 
@@ -31,45 +32,37 @@ Batch = tuple[int, ...]
 """Which tile of the batch each device has."""
 
 
-def batch_parallel_shardings(
-    module: Module, shardings: Mapping[int, HloSharding], bound: Collection[str], num_devices: int
-) -> dict[int, HloSharding] | None:
-    """`shardings` with batches over all devices; None where that promises nothing.
-
-    `bound` names the instructions that the user annotated.
-    """
-    batch = _promising_batch(module, shardings, num_devices)
+def batch_parallel_shardings(program: ProgramShardings) -> dict[int, HloSharding]:
+    """By id, shardings with batches over all devices; empty where that promises nothing."""
+    batch = _promising_batch(program.module, program.shardings, program.num_partitions)
     if batch is None:
-        return None
-    walk = _Walk(shardings, bound, batch, num_devices)
-    for inst in module.entry.instructions:
+        return {}
+    walk = _Walk(program.shardings, program.annotated, batch, program.num_partitions)
+    for inst in program.module.entry.instructions:
         walk.forward(inst)
-    for inst in reversed(module.entry.instructions):
+    for inst in reversed(program.module.entry.instructions):
         walk.backward(inst)
-    return walk.table if walk.seen else None
+    return walk.changed
 
 
 @dataclass(slots=True)
 class _Walk:
-    """The new table as it grows, instruction by instruction."""
+    """What changes, instruction by instruction."""
 
     shardings: Mapping[int, HloSharding]
     """The propagated ones."""
     bound: Collection[str]
     batch: Batch
     num_devices: int
-    table: dict[int, HloSharding] = field(init=False)
+    changed: dict[int, HloSharding] = field(default_factory=dict[int, HloSharding])
     seen: dict[Instruction, HloSharding] = field(default_factory=dict[Instruction, HloSharding])
     """Values that have, or could be cut into, a batch over all devices: so sharded."""
-
-    def __post_init__(self) -> None:
-        self.table = dict(self.shardings)
 
     def forward(self, inst: Instruction) -> None:
         """Carry the split from operands to a result; it starts at values that others bind, on devices with copies."""
         given = self.shardings.get(inst.id)
         if inst.opcode == "tuple" and given is not None and not inst.is_root:
-            self.table[inst.id] = self._tuple_sharding(inst, given)
+            self._change(inst, self._tuple_sharding(inst, given))
         if not inst.shape.is_array or (given is not None and given.is_manual_subgroup()):
             return
         is_free = inst.opcode not in BINDING and not inst.is_root and inst.name not in self.bound
@@ -77,7 +70,7 @@ class _Walk:
         if found is not None:
             self.seen[inst] = found
             if is_free:
-                self.table[inst.id] = found
+                self._change(inst, found)
 
     def backward(self, inst: Instruction) -> None:
         """Values that no split reached take the one in which all their users want them."""
@@ -87,7 +80,12 @@ class _Walk:
             return
         asked = {self.seen.get(u) if u.shape.dims == inst.shape.dims else None for u in inst.users}
         if len(asked) == 1 and (found := asked.pop()) is not None:
-            self.seen[inst] = self.table[inst.id] = found
+            self.seen[inst] = found
+            self._change(inst, found)
+
+    def _change(self, inst: Instruction, found: HloSharding) -> None:
+        if found is not self.shardings.get(inst.id):
+            self.changed[inst.id] = found
 
     def _tuple_sharding(self, inst: Instruction, given: HloSharding) -> HloSharding:
         """That of its elements, where only single elements are read again."""

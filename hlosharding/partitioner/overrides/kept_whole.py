@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from hlosharding.ir import GENERATORS, Instruction, Module
 from hlosharding.partitioner.iteration_space import as_compared, lift, project
 from hlosharding.partitioner.overrides.op_sets import BINDING, FUSED, REPEATABLE
+from hlosharding.partitioner.overrides.program_shardings import ProgramShardings
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import REPLICATED, HloSharding, device_groups_along, replicate_on_dims
 
@@ -28,25 +29,21 @@ Groups = frozenset[frozenset[int]]
 """Devices that would hold the same."""
 
 
-def kept_whole_shardings(
-    module: Module, shardings: Mapping[int, HloSharding], bound: Collection[str], num_partitions: int
-) -> dict[int, HloSharding] | None:
-    """By id, other shardings for such values; None where that promises nothing.
-
-    `bound` names the instructions that the user annotated.
-    """
+def kept_whole_shardings(program: ProgramShardings) -> dict[int, HloSharding]:
+    """By id, other shardings for such values; empty where that promises nothing."""
+    module, shardings = program.module, program.shardings
     given = {i: as_compared(sharding) for i, sharding in shardings.items()}
-    ways = _groups_of(module, num_partitions)
+    ways = _groups_of(module, program.num_partitions)
     walks = [
         _Walk(shardings, given, groups, whole, module.stands_for)
-        for groups, whole in zip(ways, _Forward(given, bound, ways).run(module), strict=True)
+        for groups, whole in zip(ways, _Forward(given, program.annotated, ways).run(module), strict=True)
         if whole
     ]
     for walk in walks:
         walk.run()
     worth = [walk for walk in walks if walk.saved > 0 and walk.made <= _MOST_MADE * walk.saved]
     best = max(worth, key=lambda walk: walk.saved, default=None)
-    return None if best is None else dict(best.changed())
+    return {} if best is None else dict(best.changed())
 
 
 def _groups_of(module: Module, num_partitions: int) -> list[Groups]:

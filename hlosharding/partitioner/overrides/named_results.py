@@ -8,11 +8,12 @@ do not divide it: what is nearest of those that axes can name, by the price of g
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import product
 
-from hlosharding.ir import Instruction, Module, Shape
+from hlosharding.ir import Instruction, Shape
 from hlosharding.partitioner.overrides.open_results import changed_results
+from hlosharding.partitioner.overrides.program_shardings import ProgramShardings
 from hlosharding.partitioner.prices import Prices
 from hlosharding.sharding import REPLICATED, HloSharding, MeshInfo, find_named_form, uneven_dims
 
@@ -20,23 +21,18 @@ _MOST_TRIED = 256
 """Ways to put axes on dims; of more, whole on every device is taken."""
 
 
-def named_results(
-    module: Module, shardings: Mapping[int, HloSharding], bound: frozenset[str], num_devices: int, prices: Prices
-) -> dict[int, HloSharding]:
-    """By id, another sharding of the result; empty where all that is open has names, or JAX has no mesh for it.
-
-    `bound` names the instructions that the user annotated.
-    """
-    mesh = module.mesh
-    if module.signature is None or mesh is None or mesh.num_devices != num_devices:
+def named_results(program: ProgramShardings) -> dict[int, HloSharding]:
+    """By id, another sharding of the result; empty where all that is open has names, or JAX has no mesh for it."""
+    mesh = program.module.mesh
+    if program.module.signature is None or mesh is None or mesh.num_devices != program.num_partitions:
         return {}
 
     def named(result: Instruction, given: HloSharding) -> HloSharding:
-        if result.name in bound or _has_name(given, result.shape, mesh):
+        if result.name in program.annotated or _has_name(given, result.shape, mesh):
             return given
-        return _nearest(given, result.shape, mesh, prices)
+        return _nearest(given, result.shape, mesh, program.prices)
 
-    return changed_results(module, shardings, named)
+    return changed_results(program, named)
 
 
 def _has_name(sharding: HloSharding, shape: Shape, mesh: MeshInfo) -> bool:

@@ -8,23 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from hlosharding.ir import PACKS, Instruction, Module
+from hlosharding.ir import PACKS, Instruction
 from hlosharding.partitioner.iteration_space import as_compared
 from hlosharding.partitioner.overrides.op_sets import BINDING
+from hlosharding.partitioner.overrides.program_shardings import ProgramShardings
 from hlosharding.sharding import HloSharding
 
 
-def wanted_by_only_readers(
-    module: Module, shardings: Mapping[int, HloSharding], bound: frozenset[str]
-) -> dict[int, HloSharding]:
+def wanted_by_only_readers(program: ProgramShardings) -> dict[int, HloSharding]:
     """By id, the other shardings that such values take: of results of the program, and of what the user annotated.
 
     A tuple that is given back holds its values as their readers want them, too: else they would seem to go by another
     sharding on the way.
-    `bound` names the instructions that the user annotated.
     """
+    shardings, bound = program.shardings, program.annotated
     found: dict[int, HloSharding] = {}
-    for user in module.of_opcodes("tuple", "copy"):
+    for user in program.module.of_opcodes("tuple", "copy"):
         asked = list(_asked(user, shardings, bound)) if user.computation.is_entry else []
         if user.opcode == "tuple" and asked and user.name not in bound:
             held = HloSharding.tuple([wanted for _, wanted in asked])

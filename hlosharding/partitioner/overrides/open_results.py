@@ -16,6 +16,7 @@ from itertools import combinations
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner.iteration_space import as_compared, lift, project
 from hlosharding.partitioner.overrides.op_sets import BINDING
+from hlosharding.partitioner.overrides.program_shardings import ProgramShardings
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import (
     REPLICATED,
@@ -28,24 +29,19 @@ from hlosharding.sharding import (
 )
 
 
-def evenly_split_results(
-    module: Module, shardings: Mapping[int, HloSharding], bound: frozenset[str]
-) -> dict[int, HloSharding]:
-    """By id, another sharding of the result; empty where none of it is open, or can be split.
-
-    `bound` names the instructions that the user annotated.
-    """
-    if _takes_donations(module):
+def evenly_split_results(program: ProgramShardings) -> dict[int, HloSharding]:
+    """By id, another sharding of the result; empty where none of it is open, or can be split."""
+    if _takes_donations(program.module):
         return {}
-    return changed_results(module, shardings, lambda one, given: _evenly_split(one, given, shardings, bound))
+    return changed_results(program, lambda one, given: _evenly_split(one, given, program.shardings, program.annotated))
 
 
 def changed_results(
-    module: Module, shardings: Mapping[int, HloSharding], change: Callable[[Instruction, HloSharding], HloSharding]
+    program: ProgramShardings, change: Callable[[Instruction, HloSharding], HloSharding]
 ) -> dict[int, HloSharding]:
     """By id, the sharding of the result when each open one of its arrays takes what `change` says, if that differs."""
-    root = module.entry.root
-    given = shardings.get(root.id)
+    module, root = program.module, program.module.entry.root
+    given = program.shardings.get(root.id)
     if not module.open_outputs or given is None:
         return {}
     if root.shape.is_array:

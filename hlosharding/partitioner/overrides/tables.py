@@ -14,6 +14,7 @@ from hlosharding.partitioner.overrides.kept_whole import kept_whole_shardings
 from hlosharding.partitioner.overrides.named_results import named_results
 from hlosharding.partitioner.overrides.only_readers import wanted_by_only_readers
 from hlosharding.partitioner.overrides.open_results import evenly_split_results
+from hlosharding.partitioner.overrides.program_shardings import ProgramShardings, Proposer
 from hlosharding.partitioner.overrides.relaxed_shardings import relaxed_shardings
 from hlosharding.partitioner.overrides.sharding_overrides import (
     BATCH_OVER_ALL,
@@ -38,6 +39,23 @@ class ShardingTable:
     copies: Mapping[int, HloSharding] = field(default_factory=dict[int, HloSharding])
     """Where several readers find a copy of a value."""
 
+    def changed(self, found: Mapping[int, HloSharding], reason: str) -> ShardingTable:
+        """The same with other shardings for some."""
+        return ShardingTable({**self.shardings, **found}, {**self.reasons, **dict.fromkeys(found, reason)}, self.copies)
+
+
+_REFINEMENTS: tuple[tuple[Proposer, str], ...] = (
+    (evenly_split_results, EVEN_PART),
+    (named_results, NAMED),
+    (wanted_by_only_readers, ONLY_READER),
+)
+"""Of propagation's own table, one on top of the other: taken unseen."""
+_ALTERNATIVES: tuple[tuple[Proposer, str], ...] = (
+    (batch_parallel_shardings, BATCH_OVER_ALL),
+    (kept_whole_shardings, KEPT_WHOLE),
+)
+"""Beside it: each costs a walk, and is taken if its program is better."""
+
 
 def has_manual_groups(module: Module) -> bool:
     """Does any value have manual groups: is some of the program manual over some of the mesh axes?"""
@@ -53,18 +71,11 @@ def sharding_tables(
         ordered = {i: in_one_order(sharding) for i, sharding in relaxed.items()}
         yield ShardingTable(ordered, {i: ONE_ORDER for i, s in relaxed.items() if ordered[i] is not s})
         return
-    even = evenly_split_results(module, relaxed, annotated)
-    relaxed |= even
-    named = named_results(module, relaxed, annotated, num_partitions, prices)
-    relaxed |= named
-    asked = wanted_by_only_readers(module, relaxed, annotated)
-    relaxed |= asked
-    reasons = dict.fromkeys(even, EVEN_PART) | dict.fromkeys(named, NAMED) | dict.fromkeys(asked, ONLY_READER)
-    yield ShardingTable(relaxed, reasons)
-    other = batch_parallel_shardings(module, relaxed, annotated, num_partitions)
-    if other is not None:
-        changed = {i: BATCH_OVER_ALL for i, s in other.items() if s is not relaxed.get(i)}
-        yield ShardingTable(other, reasons | changed)
-    whole = kept_whole_shardings(module, relaxed, annotated, num_partitions)
-    if whole is not None:
-        yield ShardingTable({**relaxed, **whole}, reasons | dict.fromkeys(whole, KEPT_WHOLE))
+    own = ShardingTable(relaxed, {})
+    for propose, reason in _REFINEMENTS:
+        own = own.changed(propose(ProgramShardings(module, own.shardings, annotated, num_partitions, prices)), reason)
+    yield own
+    program = ProgramShardings(module, own.shardings, annotated, num_partitions, prices)
+    for propose, reason in _ALTERNATIVES:
+        if found := propose(program):
+            yield own.changed(found, reason)

@@ -167,7 +167,9 @@ def test_a_search_crosses_strategies_and_names_them() -> None:
 def test_names_of_those_that_are_there() -> None:
     found = hs.search(module(), batch=["x"], machine=machines.h100(2), microbatches=(2,), strategies=list(STRATEGIES))
     assert {each.plan.strategy for each in found.table} == set(STRATEGIES)
-    with pytest.raises(ScheduleError, match="no strategy 'zero'; there are megatron, fsdp, zero1, zero2, optimum; others"):
+    with pytest.raises(
+        ScheduleError, match="no strategy 'zero'; there are megatron, fsdp, zero1, zero2, optimum; others"
+    ):
         hs.search(module(), batch=["x"], machine=machines.h100(2), strategies=["zero"])
 
 
