@@ -14,7 +14,7 @@ from hlosharding.schedule.cutting import (
     keep_split,
     pipelined,
     recompute_layers,
-    recomputed_loops,
+    recomputed_ops,
     sharding_as_read,
     without_layout_calls,
 )
@@ -84,7 +84,7 @@ __all__ = [
     "parse_schedule",
     "pipelined",
     "recompute_layers",
-    "recomputed_loops",
+    "recomputed_ops",
     "run_ranks",
     "sharding_as_read",
     "simulate",

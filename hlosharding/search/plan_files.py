@@ -6,8 +6,10 @@ Floor: search.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 from hlosharding.cost import Machine, preset_text
 from hlosharding.errors import PlanError, ScheduleError
@@ -24,7 +26,7 @@ from hlosharding.schedule import (
     is_layout_call,
     keep_split,
     recompute_layers,
-    recomputed_loops,
+    recomputed_ops,
     sharding_as_read,
     without_layout_calls,
 )
@@ -129,8 +131,22 @@ def checkpoint_lines(module: Module) -> tuple[str, ...]:
     >>> checkpoint_lines(hs.trace(step)(jnp.ones((4, 16, 16)), jnp.ones((8, 16))))  # doctest: +ELLIPSIS
     ('<doctest ...>:2: wrap the function of this scan in jax.checkpoint',)
     """
-    loops = recomputed_loops(module)
-    return tuple(dict.fromkeys(f"{loop.location}: wrap the function of this scan in jax.checkpoint" for loop in loops))
+    found = recomputed_ops(module)
+    if all(ops[0].opcode == "while" for ops in found):
+        return tuple(dict.fromkeys(f"{loop.location}: wrap the function of this scan {_IN}" for [loop] in found))
+    lines = Counter(map(_call_to_wrap, found))
+    # The first layer is made again with what is ahead of it: the others say better where their function is called.
+    return tuple(line for line, times in lines.items() if times == max(lines.values()))
+
+
+_IN = "in jax.checkpoint"
+
+
+def _call_to_wrap(ops: Sequence[Instruction]) -> str:
+    """The innermost call that all of them have in common."""
+    stacks = [op.frames.of_user[::-1] for op in ops if op.frames.of_user]
+    shared = [frames[0] for frames in takewhile(lambda frames: len(set(frames)) == 1, zip(*stacks, strict=False))]
+    return f"{shared[-1] if shared else ops[0].location}: wrap what is called here {_IN}"
 
 
 def _write_out(file: PlanFile, module: Module) -> PlanFile:

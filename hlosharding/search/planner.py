@@ -104,8 +104,8 @@ class Planner:
     def _of_recomputed(self) -> Planner:
         made = self._of_program(recompute_layers(self.module))
         if made.module is self.module:
-            what = "the program has no loop over layers whose gradients read more than what layers were given"
-            raise ScheduleError(what, remedy="put layers into a jax.lax.scan, or leave recompute out")
+            what = "the program has no layers whose gradients read much more than what layers were given"
+            raise ScheduleError(what, remedy="leave recompute out")
         return made
 
     def _of_program(self, module: Module) -> Planner:

@@ -14,7 +14,7 @@ from typing import Protocol
 from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
 from hlosharding.partitioner import alike_in_layers
-from hlosharding.schedule import recomputed_loops
+from hlosharding.schedule import recomputed_ops
 from hlosharding.search.optimum import OPTIMUM
 from hlosharding.search.plan_space import divisors
 from hlosharding.search.planner import Planner
@@ -55,7 +55,7 @@ class SearchSpace:
 
     @cached_property
     def _stacks_much(self) -> bool:
-        return bool(recomputed_loops(self.planner.module))
+        return bool(recomputed_ops(self.planner.module))
 
 
 class Searcher(Protocol):

@@ -20,32 +20,40 @@ from tests.support.published_steps import SMALL, Step, step_of
 
 STACKING = replace(SMALL, remat="none")
 EXPERTS = replace(STACKING, layers=2, experts=Experts(count=4, chosen=2, hidden=32))
+LISTED = replace(STACKING, layers=4).listed()
 CASES = [
     (STACKING, "8/1/1/1 fsdp recompute"),
     (STACKING, "2/2/2/2 zero1 sequence recompute"),
     (STACKING, "2/1/2/2 1f1b-x2 recompute"),
     (STACKING, "1/1/4/4 recompute layers=1+1+1+1 even"),
     (EXPERTS, "4/1/1/1 zero1 experts=4 recompute"),
+    (LISTED, "8/1/1/1 fsdp recompute"),
+    (LISTED, "2/2/2/2 zero1 sequence recompute"),
+    (LISTED, "1/1/4/4 recompute"),
+    (EXPERTS.listed(), "4/1/1/1 zero1 experts=4 recompute"),
 ]
 
 
-@pytest.mark.parametrize(("config", "text"), CASES, ids=[text for _, text in CASES])
+@pytest.mark.parametrize(
+    ("config", "text"), CASES, ids=[f"{text} {'scanned' if config.scanned else 'listed'}" for config, text in CASES]
+)
 def test_a_plan_computes_what_one_device_does(config: Any, text: str, cpu_devices: list[Any]) -> None:
     step_of(config).check(Plan.parse(text), cpu_devices)
 
 
+@pytest.mark.parametrize("config", [STACKING, LISTED], ids=["scanned", "listed"])
 @pytest.mark.parametrize("text", ["8/1/1/1 fsdp", "2/2/2/2 zero1 sequence"])
-def test_it_takes_less_memory(text: str) -> None:
-    machine, planner = machines.h100(8), step_of(STACKING).planner
+def test_it_takes_less_memory(config: Any, text: str) -> None:
+    machine, planner = machines.h100(8), step_of(config).planner
     kept, again = (
         planner.schedule(Plan.parse(said), machine).simulate(machine) for said in (text, f"{text} recompute")
     )
     assert again.peak_memory_bytes < 0.8 * kept.peak_memory_bytes
 
 
-@pytest.mark.parametrize("config", [SMALL, STACKING.listed()], ids=["computed again already", "listed"])
-def test_where_nothing_is_stacked_a_plan_is_refused(config: Any) -> None:
-    with pytest.raises(ScheduleError, match=r"no loop over layers .*jax.lax.scan"):
+@pytest.mark.parametrize("config", [SMALL, SMALL.listed()], ids=["scanned", "listed"])
+def test_what_is_computed_again_already_is_refused(config: Any) -> None:
+    with pytest.raises(ScheduleError, match=r"no layers whose gradients read much more .*leave recompute out"):
         step_of(config).planner.schedule(Plan.parse("8/1/1/1 recompute"))
 
 
