@@ -84,7 +84,8 @@ def pages(sharding: HloSharding | str, dims: Sequence[int]) -> Iterator[TileGrid
         columns = range(ways[-1]) if rank else range(1)
         indices = [[(*place, *((r,) if rank > 1 else ()), c)[:rank] for c in columns] for r in rows]
         cells = tuple(tuple(",".join(map(str, holders[index])) for index in row) for row in indices)
-        colours = tuple(tuple(_colour(sharding, index, holders[index]) for index in row) for row in indices)
+        count = sharding.num_devices or 1
+        colours = tuple(tuple(tile_colour(index, holders[index][0], count) for index in row) for row in indices)
         names = tuple(_range(dims[row_dim], ways[row_dim], r) for r in rows) if row_dim is not None else ("",)
         yield TileGrid(
             where, names, tuple(_range(dims[-1], ways[-1], c) if rank else "" for c in columns), cells, colours
@@ -105,10 +106,6 @@ def _range(size: int, ways: int, place: int) -> str:
 def _holders(sharding: HloSharding) -> dict[tuple[int, ...], list[int]]:
     tiles = sharding.tiles.array.reshape((*sharding.data_dims, -1))
     return {index: tiles[index].tolist() for index in np.ndindex(*sharding.data_dims)}
-
-
-def _colour(sharding: HloSharding, place: tuple[int, ...], devices: Sequence[int]) -> str:
-    return tile_colour(place, devices[0], sharding.num_devices or 1)
 
 
 def draw_svg(sharding: HloSharding | str, dims: Sequence[int]) -> str:

@@ -6,7 +6,7 @@ Floor: report.
 from __future__ import annotations
 
 from hlosharding.plans import ExportedPlan
-from hlosharding.report.model import Column, Facts, Kind, Lines, Row, Shown, Table, View
+from hlosharding.report.model import Column, Facts, Kind, Lines, Row, Shown, Table, View, fields_of
 
 
 def exported_view(plan: ExportedPlan) -> View:
@@ -24,9 +24,7 @@ def exported_view(plan: ExportedPlan) -> View:
     )
     lines: list[Row] = [
         {
-            "location": one.location,
-            "expression": one.expression,
-            "shape": one.shape,
+            **fields_of(one, "location expression shape"),
             "spec": str(one.spec),
             "values": Shown(str(len(one.values)), [inst.name for inst in one.values]),
         }

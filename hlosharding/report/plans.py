@@ -5,7 +5,7 @@ Floor: report.
 
 from __future__ import annotations
 
-from hlosharding.report.model import Drawing, Facts, Text, View
+from hlosharding.report.model import Drawing, Facts, Text, View, fields_of
 from hlosharding.reshard import ReshardPlan
 
 
@@ -13,9 +13,7 @@ def reshard_view(plan: ReshardPlan, *, drawn: bool = True) -> View:
     """The steps of a plan, its bytes, its bound and its price; `drawn`: and both shardings."""
     facts = Facts(
         {
-            "shape": plan.shape,
-            "source": plan.source,
-            "target": plan.target,
+            **fields_of(plan, "shape source target"),
             "machine": plan.machine.name,
             "num_devices": plan.num_devices,
             "steps": [
