@@ -8,7 +8,7 @@ else.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Self
@@ -70,6 +70,12 @@ class Instruction(InstructionAttributes):
     @property
     def is_entry_root(self) -> bool:
         return self.is_root and self.computation.is_entry
+
+    def copy_into(self, computation: Computation, operands: Iterable[Instruction] = ()) -> Instruction:
+        """The same op of `operands`, of the same proto: where in the computation it stands is the caller's business."""
+        made = Instruction(self.name, self.opcode, self.shape, tuple(operands), self.proto, computation)
+        made.called = self.called
+        return made
 
     def operand(self, index: int) -> Instruction:
         """The operand at `index`."""
@@ -405,6 +411,16 @@ class ModuleGraph:
     def __repr__(self) -> str:
         count = len(self.instructions)
         return f"{type(self).__name__}({self.name}, {count} instructions, {self.num_partitions} partitions)"
+
+
+def computations_below(entry: Computation) -> set[Computation]:
+    """The computation, and all that it calls, directly or not."""
+    found, waiting = {entry}, [entry]
+    while waiting:
+        called = {c for i in waiting.pop().instructions if i.called for c in i.called} - found
+        found |= called
+        waiting += called
+    return found
 
 
 def callees_first(computations: list[Computation]) -> list[Computation]:
