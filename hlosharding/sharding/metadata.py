@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-_STRINGS = ("op_type", "op_name", "source_file")
-_NUMBERS = ("source_line", "source_end_line", "source_column", "source_end_column", "stack_frame_id")
+STRINGS = ("op_type", "op_name", "source_file")
+NUMBERS = ("source_line", "source_end_line", "source_column", "source_end_column", "stack_frame_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +31,12 @@ class OpMetadata:
     rest: bytes = field(default=b"", repr=False)
 
     def __str__(self) -> str:
-        words = [f'{name}="{_escape(getattr(self, name))}"' for name in _STRINGS if getattr(self, name)]
-        return " ".join(words + [f"{name}={getattr(self, name)}" for name in _NUMBERS if getattr(self, name)])
+        words = [f'{name}="{_escape(getattr(self, name))}"' for name in STRINGS if getattr(self, name)]
+        return " ".join(words + [f"{name}={getattr(self, name)}" for name in NUMBERS if getattr(self, name)])
 
     def with_word(self, name: str, value: str | int) -> OpMetadata:
         """A copy with one field set; KeyError: a name that is no field, TypeError: a wrong kind of value."""
-        wanted = str if name in _STRINGS else int if name in _NUMBERS else None
+        wanted = str if name in STRINGS else int if name in NUMBERS else None
         if wanted is None:
             raise KeyError(name)
         if not isinstance(value, wanted):
