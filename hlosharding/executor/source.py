@@ -21,13 +21,13 @@ from hlosharding.executor.axis_choice import Needs, choose_axes
 from hlosharding.executor.boundary import Boundary, BoundaryArray, boundary_arrays
 from hlosharding.executor.call_tree import by_calls
 from hlosharding.executor.device_numbers import DeviceNumbers
+from hlosharding.executor.extract import stablehlo_of
 from hlosharding.executor.flow import CodeLine, Flow, Inline, Leaf, Tree, Var, flow_of, leaves
 from hlosharding.executor.functions import FunctionCall, Shared, Step, alive_before, live_ranges, plan
 from hlosharding.executor.header import header_text
 from hlosharding.executor.lax_collectives import is_ordered
 from hlosharding.executor.lax_elementwise import is_wide
 from hlosharding.executor.native_calls import is_lapack
-from hlosharding.executor.raw import stablehlo_of
 from hlosharding.executor.scope import MANY, Scope
 from hlosharding.executor.statements import LineComments, Statements, uses_of
 from hlosharding.executor.text import (

@@ -15,9 +15,9 @@ import pytest
 
 from hlosharding import xla_bridge
 from hlosharding.executor import ShardMapProgram
-from hlosharding.executor.source import write_source
 from hlosharding.executor.axes import Axes
 from hlosharding.executor.axis_choice import Needs, choose_axes
+from hlosharding.executor.source import write_source
 from hlosharding.executor.text import identifier, scalar_text, wrap_items
 from hlosharding.ir import Builder, Module, Shape
 from hlosharding.sharding import HloSharding, MeshInfo
