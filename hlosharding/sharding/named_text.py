@@ -10,8 +10,7 @@ from typing import Any
 from hlosharding.sharding.axis_reader import AxisReader, read_axis_sizes
 from hlosharding.sharding.device_count import count_devices
 from hlosharding.sharding.mesh import MeshInfo
-from hlosharding.sharding.metadata import OpMetadata
-from hlosharding.sharding.metadata_text import read_metadata
+from hlosharding.sharding.metadata import OpMetadata, read_metadata
 from hlosharding.sharding.named import AxisRef, NamedForm
 from hlosharding.sharding.scanner import Scanner
 from hlosharding.sharding.tile_assignment import TileAssignment
