@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hlosharding import wire
-from hlosharding.ir.graph import Computation, Instruction, computations_below
+from hlosharding.ir.graph import Computation, Instruction, callees_first
 from hlosharding.ir.module import Module
 from hlosharding.ir.shape import Shape
 
@@ -40,7 +40,7 @@ def excerpt(
     entry.set_root(new[module.entry.root])
     entry.root.shape = Shape.tuple(tuple(module.entry.root.shape.tuple_shapes[n] for n in results))
     out.proto = _header(module, _renumber(entry), results)
-    kept = computations_below(entry) | {module.entry}
+    kept = {module.entry, *callees_first([entry])}
     out.computations = [entry if c is module.entry else c for c in module.computations if c in kept]
     out.set_entry(entry)
     out.instructions = [i for c in out.computations for i in c.instructions]

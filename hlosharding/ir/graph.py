@@ -19,9 +19,8 @@ from hlosharding import wire
 from hlosharding.collector import collector_waits
 from hlosharding.errors import ModuleError
 from hlosharding.ir.attributes import Frame, Stack
-from hlosharding.ir.decoded import decoded
 from hlosharding.ir.function_boundary import FunctionBoundary
-from hlosharding.ir.instruction_attributes import InstructionAttributes
+from hlosharding.ir.instruction_attributes import InstructionAttributes, decoded
 from hlosharding.ir.opcode import SIDE_EFFECTS
 from hlosharding.ir.shape import Shape
 from hlosharding.sharding import HloSharding, MeshInfo
@@ -90,16 +89,7 @@ class Instruction(InstructionAttributes):
 
     def called_instructions(self) -> Iterator[Instruction]:
         """The instructions of what it calls, and of what those call, each once."""
-        seen: set[Computation] = set()
-        waiting = list(self.called)
-        while waiting:
-            computation = waiting.pop()
-            if computation in seen:
-                continue
-            seen.add(computation)
-            for inst in computation.instructions:
-                yield inst
-                waiting.extend(inst.called)
+        return (inst for computation in callees_first(self.called) for inst in computation.instructions)
 
     @property
     def frames(self) -> Stack:
@@ -413,18 +403,17 @@ class ModuleGraph:
         return f"{type(self).__name__}({self.name}, {count} instructions, {self.num_partitions} partitions)"
 
 
-def computations_below(entry: Computation) -> set[Computation]:
-    """The computation, and all that it calls, directly or not."""
-    found, waiting = {entry}, [entry]
-    while waiting:
-        called = {c for i in waiting.pop().instructions if i.called for c in i.called} - found
-        found |= called
-        waiting += called
-    return found
+def _called_by(computation: Computation) -> Iterator[Computation]:
+    return (callee for i in computation.instructions if i.called for callee in i.called)
 
 
-def callees_first(computations: list[Computation]) -> list[Computation]:
-    """The given order where it already has callees first (as XLA keeps it), else the nearest such order."""
+def callees_first(
+    computations: Iterable[Computation], called_by: Callable[[Computation], Iterable[Computation]] = _called_by
+) -> list[Computation]:
+    """These and all that they call, directly or not: depth first, each behind what it calls.
+
+    That is the given order where it already has callees first, as XLA keeps it.
+    """
     order: list[Computation] = []
     placed: set[Computation] = set()
 
@@ -433,7 +422,7 @@ def callees_first(computations: list[Computation]) -> list[Computation]:
     def enter(computation: Computation) -> None:
         if computation not in placed:
             placed.add(computation)
-            stack.append((computation, (c for i in computation.instructions if i.called for c in i.called)))
+            stack.append((computation, iter(called_by(computation))))
 
     for computation in computations:
         enter(computation)

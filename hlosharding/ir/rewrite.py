@@ -12,7 +12,7 @@ from typing import Any
 from hlosharding import wire
 from hlosharding.errors import ModuleError
 from hlosharding.ir.builder import write_attributes, written_proto
-from hlosharding.ir.graph import MAY_ACT, Computation, Instruction, ModuleGraph, computations_below
+from hlosharding.ir.graph import MAY_ACT, Computation, Instruction, ModuleGraph, callees_first
 from hlosharding.ir.shape import Shape
 from hlosharding.ir.shape_inference import infer_shape, stated_type
 
@@ -299,7 +299,7 @@ def dead_code(module: ModuleGraph) -> bool:
     changed = False
     for computation in module.computations:
         changed |= _dead_instructions(computation)
-    reachable = computations_below(module.entry)
+    reachable = set(callees_first([module.entry]))
     kept = [c for c in module.computations if c in reachable]
     changed |= len(kept) != len(module.computations)
     module.computations[:] = kept

@@ -224,11 +224,8 @@ def _convolution(inst: Instruction) -> Shape:
 
 
 def _all_gather(inst: Instruction) -> Shape:
-    return _together([_scaled(o.shape, inst.dimensions[0], group_size(inst)) for o in inst.operands])
-
-
-def _scaled(shape: Shape, dim: int, times: int) -> Shape:
-    return shape.with_dim(dim, shape.dims[dim] * times)
+    at, ways = inst.dimensions[0], group_size(inst)
+    return _together([o.shape.with_dim(at, o.shape.dims[at] * ways) for o in inst.operands])
 
 
 def _reduce_scatter(inst: Instruction) -> Shape:
