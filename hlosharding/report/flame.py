@@ -76,9 +76,8 @@ def function_colour(name: str) -> str:
 
 # ---- parts of a whole, each as large as its figure
 
-_WIDTH, _HEIGHT = 960.0, 220.0
-_MOST = 60
-"""Boxes; what is smaller is not drawn."""
+_HEIGHT, _MOST = 220, 60
+"""Pixels; boxes: what is smaller is not drawn."""
 Box = tuple[float, float, float, float]
 """Left, top, width, height."""
 
@@ -93,7 +92,7 @@ def treemap_svg(parts: Sequence[tuple[str, float]]) -> str:
     whole = sum(size for _, size in parts)
     places = squarify([size for _, size in largest], (0.0, 0.0, _WIDTH, _HEIGHT))
     boxes = (_box(name, size, whole, at) for (name, size), at in zip(largest, places, strict=True))
-    return svg_image(int(_WIDTH), int(_HEIGHT), boxes)
+    return svg_image(_WIDTH, _HEIGHT, boxes)
 
 
 def _box(name: str, size: float, whole: float, at: Box) -> str:
