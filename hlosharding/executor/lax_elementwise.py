@@ -41,14 +41,12 @@ _RAW_TYPES = {
 _COMPARE = {"EQ": "eq", "NE": "ne", "GE": "ge", "GT": "gt", "LE": "le", "LT": "lt"}
 
 
+@EMITTERS.register(*SIMPLE)
 def _simple(op: EmittedOp) -> str:
     if op.inst.operands[0].shape.element_type in _RAW_TYPES.get(op.inst.opcode, ()):
         return raw(op)
     return f"lax.{SIMPLE[op.inst.opcode]}({op.arg_list})"
 
-
-for _opcode in SIMPLE:
-    EMITTERS.add(_opcode, _simple)
 
 _CALLS: dict[str, WriteOp] = {
     "bitcast-convert": lambda op: f"lax.bitcast_convert_type({op.args[0]}, {dtype_text(op.inst.shape)})",

@@ -17,10 +17,19 @@ from jax import lax
 from hlosharding.errors import LoadError
 from hlosharding.onnx.operators.table import operator
 
-
-@operator("Relu", 14)
-def _relu(x: Any) -> Any:
-    return jnp.maximum(x, jnp.zeros((), x.dtype))
+_FORMULAS: dict[str, tuple[int, Callable[..., Any]]] = {
+    "Celu": (28, lambda x, *, alpha=1.0: jnp.maximum(x, 0) + jnp.minimum(0, alpha * jnp.expm1(x / alpha))),
+    "Elu": (22, lambda x, *, alpha=1.0: jnp.where(x > 0, x, alpha * jnp.expm1(jnp.minimum(x, 0)))),
+    "HardSwish": (22, lambda x: x * jnp.clip(x / 6 + 0.5, 0, 1)),
+    "LogSoftmax": (13, lambda x, *, axis=-1: jax.nn.log_softmax(x, axis)),
+    "Mish": (22, lambda x: x * jnp.tanh(jax.nn.softplus(x))),
+    "PRelu": (16, lambda x, slope: jnp.where(x >= 0, x, x * slope)),
+    "Relu": (14, lambda x: jnp.maximum(x, jnp.zeros((), x.dtype))),
+    "Softmax": (13, lambda x, *, axis=-1: jax.nn.softmax(x, axis)),
+    "Swish": (24, lambda x, *, alpha=1.0: x * jax.nn.sigmoid(alpha * x)),
+}
+for _name, (_since, _function) in _FORMULAS.items():
+    operator(_name, _since)(_function)
 
 
 @operator("LeakyRelu", 16)
@@ -29,30 +38,15 @@ def leaky_relu(x: Any, *, alpha: float = 0.01) -> Any:
     return jnp.where(x >= 0, x, x * alpha)
 
 
-@operator("PRelu", 16)
-def _prelu(x: Any, slope: Any) -> Any:
-    return jnp.where(x >= 0, x, x * slope)
-
-
 @operator("ThresholdedRelu", 22)
 def thresholded_relu(x: Any, *, alpha: float = 1.0) -> Any:
     """Zero up to `alpha`."""
     return jnp.where(x > alpha, x, jnp.zeros((), x.dtype))
 
 
-@operator("Elu", 22)
-def _elu(x: Any, *, alpha: float = 1.0) -> Any:
-    return jnp.where(x > 0, x, alpha * jnp.expm1(jnp.minimum(x, 0)))
-
-
 @operator("Selu", 22)
 def _selu(x: Any, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Any:
     return gamma * jnp.where(x > 0, x, alpha * jnp.expm1(jnp.minimum(x, 0)))
-
-
-@operator("Celu", 28)
-def _celu(x: Any, *, alpha: float = 1.0) -> Any:
-    return jnp.maximum(x, 0) + jnp.minimum(0, alpha * jnp.expm1(x / alpha))
 
 
 @operator("Gelu", 20)
@@ -65,41 +59,16 @@ def gelu(x: Any) -> Any:
     return 0.5 * x * (1 + lax.erf(x * math.sqrt(0.5)))
 
 
-@operator("Mish", 22)
-def _mish(x: Any) -> Any:
-    return x * jnp.tanh(jax.nn.softplus(x))
-
-
-@operator("Swish", 24)
-def _swish(x: Any, *, alpha: float = 1.0) -> Any:
-    return x * jax.nn.sigmoid(alpha * x)
-
-
 @operator("HardSigmoid", 22)
 def hard_sigmoid(x: Any, *, alpha: float = 0.2, beta: float = 0.5) -> Any:
     """A line, from 0 to 1."""
     return jnp.clip(alpha * x + beta, 0, 1)
 
 
-@operator("HardSwish", 22)
-def _hard_swish(x: Any) -> Any:
-    return x * jnp.clip(x / 6 + 0.5, 0, 1)
-
-
 @operator("Shrink", 9)
 def _shrink(x: Any, *, bias: float = 0.0, lambd: float = 0.5) -> Any:
     low, high = (x + bias).astype(x.dtype), (x - bias).astype(x.dtype)
     return jnp.where(x < -lambd, low, jnp.where(x > lambd, high, jnp.zeros((), x.dtype)))
-
-
-@operator("Softmax", 13)
-def _softmax(x: Any, *, axis: int = -1) -> Any:
-    return jax.nn.softmax(x, axis)
-
-
-@operator("LogSoftmax", 13)
-def _log_softmax(x: Any, *, axis: int = -1) -> Any:
-    return jax.nn.log_softmax(x, axis)
 
 
 @operator("Hardmax", 13)
@@ -111,22 +80,13 @@ def _hardmax(x: Any, *, axis: int = -1) -> Any:
 
 Function = Callable[[Any], Any]
 
-
-def _affine(x: Any, alpha: float, beta: float) -> Any:
-    return alpha * x + beta
-
-
-def _scaled_tanh(x: Any, alpha: float, beta: float) -> Any:
-    return alpha * jnp.tanh(beta * x)
-
-
 _ACTIVATIONS: dict[str, tuple[Callable[..., Any], dict[str, float | None]]] = {
-    "affine": (_affine, {"alpha": None, "beta": None}),
+    "affine": (lambda x, alpha, beta: alpha * x + beta, {"alpha": None, "beta": None}),
     "elu": (jax.nn.elu, {"alpha": 1.0}),
     "hardsigmoid": (hard_sigmoid, {"alpha": 0.2, "beta": 0.5}),
     "leakyrelu": (leaky_relu, {"alpha": 0.01}),
     "relu": (lambda x: jnp.maximum(x, 0), {}),
-    "scaledtanh": (_scaled_tanh, {"alpha": None, "beta": None}),
+    "scaledtanh": (lambda x, alpha, beta: alpha * jnp.tanh(beta * x), {"alpha": None, "beta": None}),
     "sigmoid": (jax.nn.sigmoid, {}),
     "softplus": (jax.nn.softplus, {}),
     "softsign": (jax.nn.soft_sign, {}),
