@@ -14,10 +14,15 @@ from typing import Any, cast, overload
 from hlosharding import xla_bridge
 from hlosharding.collector import collector_waits
 from hlosharding.compiler.alternatives import best_program
-from hlosharding.compiler.collective_explanation import CollectiveExplanation, explained_collective, meant_collectives
+from hlosharding.compiler.collective_explanation import (
+    CollectiveExplanation,
+    explained_collective,
+    meant_collectives,
+    op_of_xla,
+    ours_at,
+)
 from hlosharding.compiler.silent_regions import broken_regions
 from hlosharding.compiler.split_explanation import SplitExplanation, explained_split
-from hlosharding.compiler.xla_collectives import op_of_xla, ours_at
 from hlosharding.cost import CostReport, Machine, Topology, cost, leaves_on_host, machine_of, machines, preset_of_kind
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import ExecutionError, PartitionError

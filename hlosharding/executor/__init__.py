@@ -17,7 +17,6 @@ from hlosharding.executor.program import NO_OPTIONS, ShardMapProgram, find_devic
 from hlosharding.executor.random_inputs import is_integer, random_array
 from hlosharding.executor.reference import run_local, run_reference
 from hlosharding.executor.sharded_array import ShardedArray, restack_tiles
-from hlosharding.executor.source import as_python
 
 __all__ = [
     "NO_OPTIONS",
@@ -28,7 +27,6 @@ __all__ = [
     "ShardMapProgram",
     "ShardedArray",
     "array_of_tiles",
-    "as_python",
     "assemble",
     "check_same",
     "find_devices",

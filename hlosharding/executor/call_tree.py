@@ -70,16 +70,12 @@ _NOWHERE: _Place = ("", (0, 0), (0, 0))
 
 def by_calls(lines: Sequence[CodeLine]) -> tuple[list[CodeLine], dict[Instruction, Path]]:
     """The lines in an order that keeps calls together, and the calls of each; as they are where no stacks are known."""
-    producers = [_producers(line) for line in lines]
+    producers = [tuple({leaf.inst: None for leaf in line.uses if isinstance(leaf, Var)}) for line in lines]
     stacks = _stacks(lines, producers)
     if not any(stack.calls for stack in stacks.values()):
         return list(lines), {}
     paths = _Rounds(lines, producers, stacks).paths()
     return _together(lines, producers, paths), paths
-
-
-def _producers(line: CodeLine) -> tuple[Instruction, ...]:
-    return tuple({leaf.inst: None for leaf in line.uses if isinstance(leaf, Var)})
 
 
 # ---- stacks

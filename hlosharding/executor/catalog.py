@@ -3,22 +3,9 @@
 Floor: executor.
 """
 
-from hlosharding.executor import (
-    lax_collectives,
-    lax_contractions,
-    lax_control,
-    lax_elementwise,
-    lax_indexing,
-    lax_structure,
-    lax_windows,
-)
+from importlib import import_module
 
-FAMILIES = (
-    lax_elementwise,
-    lax_structure,
-    lax_contractions,
-    lax_windows,
-    lax_indexing,
-    lax_control,
-    lax_collectives,
+FAMILIES = tuple(
+    import_module(f"hlosharding.executor.lax_{family}")
+    for family in "elementwise structure contractions windows indexing control collectives".split()
 )

@@ -21,8 +21,7 @@ from hlosharding.collector import collector_waits
 from hlosharding.errors import ExecutionError, ShardingError
 from hlosharding.executor.boundary import Boundary, BoundaryArray
 from hlosharding.executor.cpu_int2 import refuse_cpu_int2
-from hlosharding.executor.custom_calls import prepare_custom_calls
-from hlosharding.executor.kernels import kernels_of
+from hlosharding.executor.custom_calls import kernels_of, prepare_custom_calls
 from hlosharding.executor.source import ProgramSource
 from hlosharding.executor.text import comment_text
 from hlosharding.ir import FunctionBoundary, Module

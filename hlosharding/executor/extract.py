@@ -1,12 +1,15 @@
-"""Lines as a module of their own: what raw ops are lowered from and the reference executor compiles.
+"""Lines as a module of their own: what raw ops are lowered from, to StableHLO, and the reference executor compiles.
 
 Floor: executor.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
+from hlosharding import xla_bridge
+from hlosharding.errors import ExecutionError, LoadError
 from hlosharding.executor.flow import CodeLine, Leaf, Tree, Var, leaves, tree_of
 from hlosharding.ir import Builder, Callees, Computation, ComputationBuilder, Instruction, Module, Shape, rewrite
 
@@ -81,3 +84,28 @@ def _copy(
     copy = into.add(inst.opcode, inst.shape, operands, like=inst, called=called, name=inst.opcode)
     rewrite.drop_metadata(copy)  # the frame table stays behind
     return copy
+
+
+# ---- an op's own StableHLO
+
+_LOCATION = re.compile(r' loc\((?:[^()"]|"(?:[^"\\]|\\.)*")*\)')
+
+
+def stablehlo_of(inst: Instruction) -> str:
+    """The StableHLO module of one op; ExecutionError for the few HLO ops that have no such form."""
+    try:
+        return _readable(xla_bridge.hlo_proto_to_stablehlo(op_module(inst).to_hlo_proto()))
+    except LoadError as error:
+        where = inst.where
+        raise ExecutionError(f"{inst.opcode} has no StableHLO form: {error.what}", where=where) from error
+
+
+def _readable(text: str) -> str:
+    """Without source locations, module attributes, and functions that nothing calls (regions are written out)."""
+    text = re.sub(r"^#loc.*\n", "", re.sub(_LOCATION, "", text), flags=re.MULTILINE)
+    text = re.sub(r"^module @op attributes \{.*\} \{$", "module @op {", text, flags=re.MULTILINE)
+    for function in re.findall(r"^  func\.func private .*?^  \}\n", text, flags=re.MULTILINE | re.DOTALL):
+        name = re.search(r"@[\w.]+", function)
+        if name is not None and not re.search(rf"{re.escape(name[0])}(?![\w.])", text.replace(function, "")):
+            text = text.replace(function, "")
+    return text

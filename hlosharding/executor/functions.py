@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import TypeAlias
 
 from hlosharding.executor.call_tree import Path
-from hlosharding.executor.flow import CodeLine, Formal, Inline, Leaf, Tree, Var, leaves
+from hlosharding.executor.flow import CodeLine, Formal, Inline, Leaf, Tree, Var
 from hlosharding.ir import Instruction, Sameness, layers
 
 _MANY_ARGUMENTS, _MANY_RESULTS = 12, 4
@@ -95,7 +95,7 @@ class _BodyLines:
         self.producer = {var: i for i, line in enumerate(lines) for var in line.defines}
         self.numbers = [sameness.op(line.inst) for line in lines]
         self.references = [_references(line, self.producer) for line in lines]
-        self.used_by = _last_uses(lines, live_out)
+        self.used_by = live_ranges(lines, live_out)
 
     def repeats(self, is_free: Sequence[bool]) -> dict[int, tuple[FunctionCall, int]]:
         """Calls for stretches that occur again and again among the free lines, each with its length."""
@@ -223,16 +223,6 @@ def _keys(
     return keys
 
 
-def _last_uses(lines: Sequence[CodeLine], live_out: Iterable[Leaf]) -> dict[Leaf, int]:
-    """The last line that uses each value; len(lines) for those that live on."""
-    last: dict[Leaf, int] = {}
-    for i, line in enumerate(lines):
-        for leaf in line.uses:
-            last[leaf] = i
-    last.update((leaf, len(lines)) for leaf in live_out)
-    return last
-
-
 def _outputs(stretch: Sequence[CodeLine], end: int, used_by: dict[Leaf, int]) -> Iterator[tuple[int, int]]:
     for i, line in enumerate(stretch):
         for j, var in enumerate(line.defines):
@@ -268,13 +258,13 @@ def _with_slots(
     return slots, body
 
 
-def live_ranges(steps: Sequence[Step], result: Tree) -> dict[Leaf, int]:
-    """The last step that uses each value; len(steps) for those in the result."""
+def live_ranges(steps: Sequence[Step], live_out: Iterable[Leaf]) -> dict[Leaf, int]:
+    """The last step that uses each value; len(steps) for those that live on."""
     last: dict[Leaf, int] = {}
     for i, step in enumerate(steps):
         for leaf in step.uses:
             last[leaf] = i
-    last.update((leaf, len(steps)) for leaf in leaves(result))
+    last.update((leaf, len(steps)) for leaf in live_out)
     return last
 
 

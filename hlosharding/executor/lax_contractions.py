@@ -88,7 +88,5 @@ def _fft(op: EmittedOp) -> str:
     return f'lax.fft({op.args[0]}, "{op.inst.fft_type}", {tuple_text(op.inst.fft_length)})'
 
 
-@EMITTERS.register("triangular-solve", "cholesky", "batch-norm-training", "batch-norm-inference", "batch-norm-grad")
-def _own_stablehlo(op: EmittedOp) -> str:
-    # lax has solvers of its own for the first two, which leave other values in the unused triangle.
-    return raw(op)
+# lax has solvers of its own for the first two, which leave other values in the unused triangle.
+EMITTERS.register("triangular-solve", "cholesky", "batch-norm-training", "batch-norm-inference", "batch-norm-grad")(raw)

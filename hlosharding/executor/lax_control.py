@@ -5,10 +5,9 @@ Floor: executor.  Bodies and branches are functions of the program.
 
 from __future__ import annotations
 
-from hlosharding.executor.attention_calls import attention_text, is_attention
 from hlosharding.executor.callbacks import callback_text, is_callback
+from hlosharding.executor.custom_calls import attention_text, is_attention, is_users_kernel, kernel_text
 from hlosharding.executor.emit import EMITTERS, EmittedOp, raw
-from hlosharding.executor.kernels import is_users_kernel, kernel_text
 from hlosharding.ir import memory_of, while_parts
 
 

@@ -5,9 +5,9 @@ Floor: executor.  Each lax function named here lowers to the HLO op of the same 
 
 from __future__ import annotations
 
-from hlosharding.executor.emit import EMITTERS, EmittedOp, raw
+from hlosharding.executor.emit import EMITTERS, EmittedOp, WriteOp, raw
 from hlosharding.executor.text import dtype_text
-from hlosharding.ir import Shape
+from hlosharding.ir import Instruction, Shape
 
 # opcode -> function of jax.lax with the same operands
 SIMPLE = {
@@ -41,14 +41,26 @@ _RAW_TYPES = {
 _COMPARE = {"EQ": "eq", "NE": "ne", "GE": "ge", "GT": "gt", "LE": "le", "LT": "lt"}
 
 
+@EMITTERS.register(*SIMPLE)
 def _simple(op: EmittedOp) -> str:
     if op.inst.operands[0].shape.element_type in _RAW_TYPES.get(op.inst.opcode, ()):
         return raw(op)
     return f"lax.{SIMPLE[op.inst.opcode]}({op.arg_list})"
 
 
-for _opcode in SIMPLE:
-    EMITTERS.add(_opcode, _simple)
+_CALLS: dict[str, WriteOp] = {
+    "bitcast-convert": lambda op: f"lax.bitcast_convert_type({op.args[0]}, {dtype_text(op.inst.shape)})",
+    "round-nearest-afz": lambda op: f"lax.round({op.args[0]}, lax.RoundingMethod.AWAY_FROM_ZERO)",
+    "round-nearest-even": lambda op: f"lax.round({op.args[0]}, lax.RoundingMethod.TO_NEAREST_EVEN)",
+    "reduce-precision": lambda op: f"lax.reduce_precision({op.args[0]}, {_bits(op.inst)})",
+    "stochastic-convert": raw,
+}
+for _opcode, _write in _CALLS.items():
+    EMITTERS.add(_opcode, _write)
+
+
+def _bits(inst: Instruction) -> str:
+    return f"{inst.proto.exponent_bits}, {inst.proto.mantissa_bits}"
 
 
 @EMITTERS.register("convert")
@@ -56,11 +68,6 @@ def _convert(op: EmittedOp) -> str:
     if op.inst.operands[0].shape.is_complex and not op.inst.shape.is_complex:
         return raw(op)
     return f"lax.convert_element_type({op.args[0]}, {dtype_text(op.inst.shape)})"
-
-
-@EMITTERS.register("bitcast-convert")
-def _bitcast_convert(op: EmittedOp) -> str:
-    return f"lax.bitcast_convert_type({op.args[0]}, {dtype_text(op.inst.shape)})"
 
 
 @EMITTERS.register("compare")
@@ -88,27 +95,6 @@ def _part(op: EmittedOp) -> str:
     if op.inst.opcode == "real":
         return op.args[0]
     return f"lax.full_like({op.args[0]}, 0)"
-
-
-@EMITTERS.register("round-nearest-afz")
-def _round_away(op: EmittedOp) -> str:
-    return f"lax.round({op.args[0]}, lax.RoundingMethod.AWAY_FROM_ZERO)"
-
-
-@EMITTERS.register("round-nearest-even")
-def _round_even(op: EmittedOp) -> str:
-    return f"lax.round({op.args[0]}, lax.RoundingMethod.TO_NEAREST_EVEN)"
-
-
-@EMITTERS.register("reduce-precision")
-def _reduce_precision(op: EmittedOp) -> str:
-    proto = op.inst.proto
-    return f"lax.reduce_precision({op.args[0]}, {proto.exponent_bits}, {proto.mantissa_bits})"
-
-
-@EMITTERS.register("stochastic-convert")
-def _stochastic_convert(op: EmittedOp) -> str:
-    return raw(op)
 
 
 def is_wide(shape: Shape) -> bool:

@@ -5,8 +5,27 @@ Floor: executor.
 
 from __future__ import annotations
 
-from hlosharding.executor.emit import EMITTERS, REFUSED, EmittedOp, raw
+from hlosharding.executor.emit import EMITTERS, REFUSED, EmittedOp, WriteOp, raw
 from hlosharding.executor.text import dtype_text, tuple_text
+from hlosharding.ir import Shape
+
+_CALLS: dict[str, WriteOp] = {
+    # Order between side effects: the ops that make them are refused, so that a token carries nothing.
+    "after-all": lambda op: "()",
+    "concatenate": lambda op: f"lax.concatenate([{op.arg_list}], {op.inst.dimensions[0]})",
+    "get-dimension-size": lambda op: f"np.int32({op.inst.operands[0].shape.dims[op.inst.dimensions[0]]})",
+    "iota": lambda op: f"lax.broadcasted_iota({_type_and_dims(op.inst.shape)}, {op.inst.iota_dimension})",
+    "opt-barrier": lambda op: f"lax.optimization_barrier({op.args[0]})",
+    "pad": lambda op: f"lax.pad({op.arg_list}, {tuple_text([(d.low, d.high, d.interior) for d in op.inst.padding])})",
+    "reverse": lambda op: f"lax.rev({op.args[0]}, {tuple_text(op.inst.dimensions)})",
+    "transpose": lambda op: f"lax.transpose({op.args[0]}, {tuple_text(op.inst.dimensions)})",
+}
+for _opcode, _write in _CALLS.items():
+    EMITTERS.add(_opcode, _write)
+
+
+def _type_and_dims(shape: Shape) -> str:
+    return f"{dtype_text(shape)}, {tuple_text(shape.dims)}"
 
 
 @EMITTERS.register("constant")
@@ -34,54 +53,12 @@ def _reshape(op: EmittedOp) -> str:
     return f"lax.reshape({op.args[0]}, {tuple_text(op.inst.shape.dims)})"
 
 
-@EMITTERS.register("transpose")
-def _transpose(op: EmittedOp) -> str:
-    return f"lax.transpose({op.args[0]}, {tuple_text(op.inst.dimensions)})"
-
-
-@EMITTERS.register("concatenate")
-def _concatenate(op: EmittedOp) -> str:
-    return f"lax.concatenate([{op.arg_list}], {op.inst.dimensions[0]})"
-
-
 @EMITTERS.register("slice")
 def _slice(op: EmittedOp) -> str:
     dims = op.inst.slice_dims
     starts, limits = tuple_text([d.start for d in dims]), tuple_text([d.limit for d in dims])
     strides = "" if all(d.stride == 1 for d in dims) else f", {tuple_text([d.stride for d in dims])}"
     return f"lax.slice({op.args[0]}, {starts}, {limits}{strides})"
-
-
-@EMITTERS.register("pad")
-def _pad(op: EmittedOp) -> str:
-    return f"lax.pad({op.arg_list}, {tuple_text([(d.low, d.high, d.interior) for d in op.inst.padding])})"
-
-
-@EMITTERS.register("reverse")
-def _reverse(op: EmittedOp) -> str:
-    return f"lax.rev({op.args[0]}, {tuple_text(op.inst.dimensions)})"
-
-
-@EMITTERS.register("iota")
-def _iota(op: EmittedOp) -> str:
-    shape = op.inst.shape
-    return f"lax.broadcasted_iota({dtype_text(shape)}, {tuple_text(shape.dims)}, {op.inst.iota_dimension})"
-
-
-@EMITTERS.register("opt-barrier")
-def _barrier(op: EmittedOp) -> str:
-    return f"lax.optimization_barrier({op.args[0]})"
-
-
-@EMITTERS.register("get-dimension-size")
-def _get_dimension_size(op: EmittedOp) -> str:
-    return f"np.int32({op.inst.operands[0].shape.dims[op.inst.dimensions[0]]})"
-
-
-@EMITTERS.register("after-all")
-def _after_all(op: EmittedOp) -> str:
-    # Order between side effects: the ops that make them are refused, so that a token carries nothing.
-    return "()"
 
 
 @EMITTERS.register("rng-bit-generator")
@@ -107,16 +84,17 @@ def _rng(op: EmittedOp) -> str:
     return raw(op)
 
 
-for _opcode in ("set-dimension-size", "dynamic-reshape"):
-    REFUSED.add(_opcode, "arrays whose sizes change at run time have no form in JAX; use run_reference")
-for _opcode in ("infeed", "outfeed", "send", "send-done", "recv", "recv-done"):
-    REFUSED.add(_opcode, "a transfer to or from the host belongs to one device; take it out of the partitioned program")
-REFUSED.add("mulhi", "neither StableHLO nor every JAX can say it; hs.partition writes products of halves in its place")
-REFUSED.add("rng-get-and-update-state", "the state is the runtime's own; use rng-bit-generator")
-for _opcode in ("async-start", "async-update", "async-done", "copy-start", "copy-done"):
-    REFUSED.add(_opcode, "it is a product of XLA's scheduler; load the module as it was before optimization")
-for _opcode in ("all-gather", "all-reduce", "collective-permute"):
-    for _end in ("start", "done"):
-        REFUSED.add(
-            f"{_opcode}-{_end}", "it is a product of XLA's scheduler; load the module as it was before optimization"
-        )
+_REASONS = {
+    "set-dimension-size dynamic-reshape": "arrays whose sizes change at run time have no form in JAX; use"
+    " run_reference",
+    "infeed outfeed send send-done recv recv-done": "a transfer to or from the host belongs to one device; take it out"
+    " of the partitioned program",
+    "mulhi": "neither StableHLO nor every JAX can say it; hs.partition writes products of halves in its place",
+    "rng-get-and-update-state": "the state is the runtime's own; use rng-bit-generator",
+    "async-start async-update async-done copy-start copy-done all-gather-start all-gather-done all-reduce-start"
+    " all-reduce-done collective-permute-start collective-permute-done": "it is a product of XLA's scheduler; load the"
+    " module as it was before optimization",
+}
+for _opcodes, _reason in _REASONS.items():
+    for _opcode in _opcodes.split():
+        REFUSED.add(_opcode, _reason)

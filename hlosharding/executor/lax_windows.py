@@ -91,6 +91,4 @@ def _reduce_window(op: EmittedOp) -> str:
     return f"lax.reduce_window({', '.join(parts)})"
 
 
-@EMITTERS.register("select-and-scatter", "map")
-def _own_stablehlo(op: EmittedOp) -> str:
-    return raw(op)
+EMITTERS.register("select-and-scatter", "map")(raw)

@@ -119,7 +119,7 @@ def _fits(signature: _CallShapes, opaque: str, operands: list[Shape], results: l
     if len(taken) != len(operands) or len(made) != len(results) or not _says(opaque, signature.attributes):
         return False
     sizes: dict[str, int] = {}
-    batch = operands[0].dims[: len(operands[0].dims) - len(_letters(taken[0]))]
+    batch = operands[0].dims[: len(operands[0].dims) - len(taken[0].rpartition(":")[2])]
     if not all(_binds(term, shape, batch, sizes, types) for term, shape in zip(taken, operands, strict=True)):
         return False
     if "n" in sizes:
@@ -140,10 +140,6 @@ def _binds(term: str, shape: Shape, batch: tuple[int, ...], sizes: dict[str, int
         return False
     own = shape.dims[len(batch) :]
     return all(sizes.setdefault(letter, size) == size for letter, size in zip(letters, own, strict=True))
-
-
-def _letters(term: str) -> str:
-    return term.rpartition(":")[2]
 
 
 def _says(opaque: str, attributes: Mapping[str, int]) -> bool:

@@ -1,4 +1,4 @@
-"""A partitioned module, compiled and run: the very text that `as_python` shows, on the devices that JAX has.
+"""A partitioned module, compiled and run: the very text that `source` shows, on the devices that JAX has.
 
 Floor: executor.
 """

@@ -15,15 +15,13 @@ import numpy as np
 from hlosharding import xla_bridge
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import ExecutionError
-from hlosharding.executor.attention_calls import attend, is_attention
 from hlosharding.executor.boundary import BoundaryArray, assemble, boundary_arrays, split
 from hlosharding.executor.callbacks import call_python, is_callback
 from hlosharding.executor.cpu_int2 import refuse_cpu_int2
-from hlosharding.executor.custom_calls import prepare_custom_calls
+from hlosharding.executor.custom_calls import attend, call_kernel, is_attention, is_users_kernel, prepare_custom_calls
 from hlosharding.executor.emit import REFUSED
 from hlosharding.executor.extract import extract
 from hlosharding.executor.flow import CodeLine, Flow, Tree, Var, flow_of, leaves
-from hlosharding.executor.kernels import call_kernel, is_users_kernel
 from hlosharding.executor.reference_collectives import Values, run_collective
 from hlosharding.ir import COLLECTIVES, DEVICE_NUMBERS, Computation, Instruction, Module, while_parts
 

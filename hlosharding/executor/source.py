@@ -21,13 +21,13 @@ from hlosharding.executor.axis_choice import Needs, choose_axes
 from hlosharding.executor.boundary import Boundary, BoundaryArray, boundary_arrays
 from hlosharding.executor.call_tree import by_calls
 from hlosharding.executor.device_numbers import DeviceNumbers
+from hlosharding.executor.extract import stablehlo_of
 from hlosharding.executor.flow import CodeLine, Flow, Inline, Leaf, Tree, Var, flow_of, leaves
 from hlosharding.executor.functions import FunctionCall, Shared, Step, alive_before, live_ranges, plan
 from hlosharding.executor.header import header_text
 from hlosharding.executor.lax_collectives import is_ordered
 from hlosharding.executor.lax_elementwise import is_wide
 from hlosharding.executor.native_calls import is_lapack
-from hlosharding.executor.raw import stablehlo_of
 from hlosharding.executor.scope import MANY, Scope
 from hlosharding.executor.statements import LineComments, Statements, uses_of
 from hlosharding.executor.text import (
@@ -68,20 +68,6 @@ class ProgramSource(Boundary):
     constants: dict[str, np.ndarray]
 
 
-def as_python(
-    module: Module,
-    *,
-    inputs: Sequence[BoundaryArray] | None = None,
-    outputs: Sequence[BoundaryArray] | None = None,
-    causes: Mapping[int, str] | None = None,
-) -> str:
-    """The program's text.
-
-    `causes`: per instruction id a word on why it is there; it becomes a comment.  Default: what the partitioner noted.
-    """
-    return write_source(module, inputs=inputs, outputs=outputs, causes=causes).text
-
-
 @deep_stack
 @collector_waits
 def write_source(
@@ -94,7 +80,8 @@ def write_source(
     """Write a partitioned module (local shapes, explicit collectives).
 
     `inputs` and `outputs`: global shape and sharding of each entry parameter's and of the root's leaves; from the
-    module's sharding table where not given (all tiles even).
+    module's sharding table where not given (all tiles even).  `causes`: per instruction id a word on why it is there;
+    it becomes a comment.  Default: what the partitioner noted.
     """
     found_inputs, found_outputs = boundary_arrays(module, inputs, outputs)
     axes = choose_axes(module.mesh, max(1, module.num_partitions), _needs(module, (*found_inputs, *found_outputs)))
@@ -261,7 +248,7 @@ class _ProgramWriter:
         heights = [_height(step) for step in steps]
         if sum(heights) <= CHUNK:
             return self._lines(steps, list(leaves(result)), scope)
-        last = live_ranges(steps, result)
+        last = live_ranges(steps, leaves(result))
         body: list[str] = []
         for number, (begin, end) in enumerate(_pieces(steps, heights, last)):
             body += self._part(

@@ -18,34 +18,9 @@ from hlosharding.printable import printable
 
 _NOT_IDENTIFIER, _NOT_ASCII = re.compile(r"\W+"), re.compile(r"[^0-9A-Za-z_]+")
 GLOBAL_NAMES = frozenset(
-    [
-        "np",
-        "jax",
-        "jnp",
-        "lax",
-        "P",
-        "AXES",
-        "CALLBACKS",
-        "CONSTANTS",
-        "io_callback",
-        "buffer_callback",
-        "compute_on",
-        "IN_SPECS",
-        "compile_once",
-        "attention_in_full",
-        "keeping_nan",
-        "OUT_SPECS",
-        "program",
-        "stablehlo",
-        "Any",
-        "Callable",
-        "ml_dtypes",
-        "operator",
-        "partial",
-        "CLIP",
-        "complex",  # the builtin, which constants use
-        "DROP",
-    ]
+    "np jax jnp lax P AXES CALLBACKS CONSTANTS io_callback buffer_callback compute_on IN_SPECS compile_once"
+    " attention_in_full keeping_nan OUT_SPECS program stablehlo Any Callable ml_dtypes operator partial CLIP DROP"
+    " complex".split()  # the last is the builtin, which constants use
 )
 
 

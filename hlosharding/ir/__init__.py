@@ -14,14 +14,13 @@ from hlosharding.ir.attributes import (
     is_at,
 )
 from hlosharding.ir.builder import Builder, ComputationBuilder
-from hlosharding.ir.callees import Callees, same_op
 from hlosharding.ir.control_flow import arguments, branches, callers, while_parts
 from hlosharding.ir.edit import Edit
 from hlosharding.ir.excerpt import excerpt
 from hlosharding.ir.executions import GuessedLoop, Runs, executions, guessed_loops
 from hlosharding.ir.function_boundary import FunctionBoundary
 from hlosharding.ir.fused_attention import FusedAttention, attention_config, fused_attention
-from hlosharding.ir.graph import MAY_ACT, Computation, Instruction, ModuleGraph
+from hlosharding.ir.graph import MAY_ACT, Computation, Instruction, ModuleGraph, callees_first
 from hlosharding.ir.group_mode import GroupMode, fault_of_ids, group_mode, group_size, named_things
 from hlosharding.ir.invalid_modules import blaming
 from hlosharding.ir.libraries import register_library
@@ -58,7 +57,7 @@ from hlosharding.ir.sameness import Sameness, attributes_of, stated_of
 from hlosharding.ir.serialization import digest
 from hlosharding.ir.shape import Shape
 from hlosharding.ir.shape_inference import infer_shape
-from hlosharding.ir.subprogram import subprogram
+from hlosharding.ir.subprogram import Callees, same_op, subprogram
 from hlosharding.ir.trip_counts import LoopCounter, Trips, loop_counter, trip_count, with_trip_counts
 from hlosharding.ir.tuple_elements import ElementReaders
 from hlosharding.ir.verifier import verify
@@ -124,6 +123,7 @@ __all__ = [
     "attributes_of",
     "blaming",
     "branches",
+    "callees_first",
     "callers",
     "collective_kind",
     "custom_call_targets",

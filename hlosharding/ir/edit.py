@@ -166,11 +166,7 @@ class Edit:
         self, instruction: Instruction, operands: Iterable[Instruction], computation: Computation
     ) -> Instruction:
         """Append a copy with other operands: name (made fresh), proto, callees and sharding are the original's."""
-        copy = Instruction(
-            instruction.name, instruction.opcode, instruction.shape, tuple(operands), instruction.proto, computation
-        )
-        copy.called = instruction.called
-        return self.add(copy, self.shardings.get(instruction))
+        return self.add(instruction.copy_into(computation, operands), self.shardings.get(instruction))
 
     def clone_computation(self, computation: Computation) -> Computation:
         """A copy with the same orders, appended to the module; its callees are the original's."""
@@ -179,9 +175,7 @@ class Edit:
         self._live[copy] = {}
         new: dict[Instruction, Instruction] = {}
         for old in self._live[computation]:
-            made = Instruction(old.name, old.opcode, old.shape, (), old.proto, copy)
-            made.called = old.called
-            new[old] = self.add(made, self.shardings.get(old))
+            new[old] = self.add(old.copy_into(copy), self.shardings.get(old))
         for old, made in new.items():
             made.operands = tuple(new[o] for o in old.operands)
             made.users = [new[u] for u in old.users]

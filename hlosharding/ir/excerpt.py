@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hlosharding import wire
-from hlosharding.ir.graph import Computation, Instruction
+from hlosharding.ir.graph import Computation, Instruction, callees_first
 from hlosharding.ir.module import Module
 from hlosharding.ir.shape import Shape
 
@@ -40,10 +40,8 @@ def excerpt(
     entry.set_root(new[module.entry.root])
     entry.root.shape = Shape.tuple(tuple(module.entry.root.shape.tuple_shapes[n] for n in results))
     out.proto = _header(module, _renumber(entry), results)
-    called = _called(entry)
-    out.computations = [
-        entry if c is module.entry else c for c in module.computations if c in called or c is module.entry
-    ]
+    kept = {module.entry, *callees_first([entry])}
+    out.computations = [entry if c is module.entry else c for c in module.computations if c in kept]
     out.set_entry(entry)
     out.instructions = [i for c in out.computations for i in c.instructions]
     return out, new
@@ -80,16 +78,6 @@ def _header(module: Module, parameters: Sequence[int], results: Sequence[int]) -
                 if place:
                     copy.output_shape_index[0] = place_of[place[0]]
     return out
-
-
-def _called(entry: Computation) -> set[Computation]:
-    """What its instructions call, and what those call."""
-    found, waiting = set[Computation](), [entry]
-    while waiting:
-        made = {c for i in waiting.pop().instructions if i.called for c in i.called} - found
-        found |= made
-        waiting += made
-    return found
 
 
 def _again(inst: Instruction, computation: Computation) -> Instruction:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from hlosharding.ir.control_flow import while_parts
-from hlosharding.ir.graph import Computation, Instruction, ModuleGraph
+from hlosharding.ir.graph import Computation, Instruction, ModuleGraph, callees_first
 from hlosharding.ir.trip_counts import trip_count
 
 _INLINED = frozenset({"call", "async-start"})
@@ -30,7 +30,7 @@ class Runs(NamedTuple):
 def executions(module: ModuleGraph) -> dict[Computation, Runs]:
     """Runs of every computation that the entry reaches by control flow or fusion; reducers are not listed."""
     runs: dict[Computation, Runs] = {module.entry: Runs(1, False, True, False)}
-    for computation in _callers_first(module):
+    for computation in reversed(callees_first([module.entry])):
         mine = runs.get(computation)
         if mine is None:
             continue
@@ -88,23 +88,3 @@ def _join(old: Runs | None, new: Runs) -> Runs:
         old.is_exact and new.is_exact,
         old.is_fused and new.is_fused,
     )
-
-
-def _callers_first(module: ModuleGraph) -> list[Computation]:
-    order: list[Computation] = []
-    seen: set[Computation] = {module.entry}
-    stack = [(module.entry, iter(_callees(module.entry)))]
-    while stack:
-        computation, rest = stack[-1]
-        callee = next((c for c in rest if c not in seen), None)
-        if callee is None:
-            order.append(computation)
-            stack.pop()
-        else:
-            seen.add(callee)
-            stack.append((callee, iter(_callees(callee))))
-    return order[::-1]
-
-
-def _callees(computation: Computation) -> list[Computation]:
-    return [callee for i in computation.instructions if i.called for callee in i.called]

@@ -8,7 +8,7 @@ else.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Self
@@ -19,9 +19,8 @@ from hlosharding import wire
 from hlosharding.collector import collector_waits
 from hlosharding.errors import ModuleError
 from hlosharding.ir.attributes import Frame, Stack
-from hlosharding.ir.decoded import decoded
 from hlosharding.ir.function_boundary import FunctionBoundary
-from hlosharding.ir.instruction_attributes import InstructionAttributes
+from hlosharding.ir.instruction_attributes import InstructionAttributes, decoded
 from hlosharding.ir.opcode import SIDE_EFFECTS
 from hlosharding.ir.shape import Shape
 from hlosharding.sharding import HloSharding, MeshInfo
@@ -71,6 +70,12 @@ class Instruction(InstructionAttributes):
     def is_entry_root(self) -> bool:
         return self.is_root and self.computation.is_entry
 
+    def copy_into(self, computation: Computation, operands: Iterable[Instruction] = ()) -> Instruction:
+        """The same op of `operands`, of the same proto: where in the computation it stands is the caller's business."""
+        made = Instruction(self.name, self.opcode, self.shape, tuple(operands), self.proto, computation)
+        made.called = self.called
+        return made
+
     def operand(self, index: int) -> Instruction:
         """The operand at `index`."""
         return self.operands[index]
@@ -84,16 +89,7 @@ class Instruction(InstructionAttributes):
 
     def called_instructions(self) -> Iterator[Instruction]:
         """The instructions of what it calls, and of what those call, each once."""
-        seen: set[Computation] = set()
-        waiting = list(self.called)
-        while waiting:
-            computation = waiting.pop()
-            if computation in seen:
-                continue
-            seen.add(computation)
-            for inst in computation.instructions:
-                yield inst
-                waiting.extend(inst.called)
+        return (inst for computation in callees_first(self.called) for inst in computation.instructions)
 
     @property
     def frames(self) -> Stack:
@@ -407,8 +403,17 @@ class ModuleGraph:
         return f"{type(self).__name__}({self.name}, {count} instructions, {self.num_partitions} partitions)"
 
 
-def callees_first(computations: list[Computation]) -> list[Computation]:
-    """The given order where it already has callees first (as XLA keeps it), else the nearest such order."""
+def _called_by(computation: Computation) -> Iterator[Computation]:
+    return (callee for i in computation.instructions if i.called for callee in i.called)
+
+
+def callees_first(
+    computations: Iterable[Computation], called_by: Callable[[Computation], Iterable[Computation]] = _called_by
+) -> list[Computation]:
+    """These and all that they call, directly or not: depth first, each behind what it calls.
+
+    That is the given order where it already has callees first, as XLA keeps it.
+    """
     order: list[Computation] = []
     placed: set[Computation] = set()
 
@@ -417,7 +422,7 @@ def callees_first(computations: list[Computation]) -> list[Computation]:
     def enter(computation: Computation) -> None:
         if computation not in placed:
             placed.add(computation)
-            stack.append((computation, (c for i in computation.instructions if i.called for c in i.called)))
+            stack.append((computation, iter(called_by(computation))))
 
     for computation in computations:
         enter(computation)

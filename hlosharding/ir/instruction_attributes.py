@@ -6,14 +6,46 @@ changing it.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 
 from hlosharding import wire
 from hlosharding.ir import attributes as attrs
-from hlosharding.ir.decoded import decoded
 from hlosharding.ir.literal import read_literal
+
+T = TypeVar("T")
+
+
+class decoded(Generic[T]):
+    """A method's answer as an attribute, remembered on the instance under the method's name.
+
+    >>> class Answer:
+    ...     @decoded
+    ...     def number(self) -> int:
+    ...         print("asked")
+    ...         return 42
+    >>> one = Answer()
+    >>> one.number, one.number
+    asked
+    (42, 42)
+    """
+
+    def __init__(self, method: Callable[[Any], T]) -> None:
+        self.method, self.name = method, method.__name__
+        self.__doc__ = method.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> decoded[T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> T: ...
+    def __get__(self, instance: object | None, owner: type | None = None) -> decoded[T] | T:
+        if instance is None:
+            return self
+        answer = self.method(instance)
+        setattr(instance, self.name, answer)
+        return answer
 
 
 class InstructionAttributes:

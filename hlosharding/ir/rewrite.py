@@ -12,7 +12,7 @@ from typing import Any
 from hlosharding import wire
 from hlosharding.errors import ModuleError
 from hlosharding.ir.builder import write_attributes, written_proto
-from hlosharding.ir.graph import MAY_ACT, Computation, Instruction, ModuleGraph
+from hlosharding.ir.graph import MAY_ACT, Computation, Instruction, ModuleGraph, callees_first
 from hlosharding.ir.shape import Shape
 from hlosharding.ir.shape_inference import infer_shape, stated_type
 
@@ -178,8 +178,7 @@ def copy(instruction: Instruction, position: int, operands: Iterable[Instruction
 
     It has the old one's name: remove that, or rename one of the two.  Its id is -1 until `renumber`.
     """
-    made = Instruction(instruction.name, instruction.opcode, instruction.shape, tuple(operands), instruction.proto, to)
-    made.called = instruction.called
+    made = instruction.copy_into(to, operands)
     to.instructions.insert(position, made)
     return made
 
@@ -300,13 +299,7 @@ def dead_code(module: ModuleGraph) -> bool:
     changed = False
     for computation in module.computations:
         changed |= _dead_instructions(computation)
-    reachable: set[Computation] = set()
-    stack = [module.entry]
-    while stack:
-        computation = stack.pop()
-        if computation not in reachable:
-            reachable.add(computation)
-            stack.extend(c for i in computation.instructions if i.called for c in i.called)
+    reachable = set(callees_first([module.entry]))
     kept = [c for c in module.computations if c in reachable]
     changed |= len(kept) != len(module.computations)
     module.computations[:] = kept
@@ -353,11 +346,7 @@ def _live_in_any_order(computation: Computation) -> set[Instruction]:
     live = set(stack)
     while stack:
         instruction = stack.pop()
-        for needed in instruction.operands:
-            if needed not in live:
-                live.add(needed)
-                stack.append(needed)
-        for needed in instruction.control_predecessors:
+        for needed in (*instruction.operands, *instruction.control_predecessors):
             if needed not in live:
                 live.add(needed)
                 stack.append(needed)

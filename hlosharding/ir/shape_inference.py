@@ -97,10 +97,6 @@ def _bitcast_convert(inst: Instruction) -> Shape:
 # Data movement
 
 
-def _same(inst: Instruction) -> Shape:
-    return inst.operands[0].shape
-
-
 def _transpose(inst: Instruction) -> Shape:
     given = inst.operands[0].shape
     return given.with_dims(tuple([given.dims[d] for d in inst.dimensions]))
@@ -157,10 +153,6 @@ def _gather(inst: Instruction) -> Shape:
     sizes, batch = iter(window), iter(indices)
     dims = tuple([next(sizes if i in d.offset_dims else batch) for i in range(len(window) + len(indices))])
     return inst.operands[0].shape.with_dims(dims)
-
-
-def _scatter(inst: Instruction) -> Shape:
-    return _together([o.shape for o in inst.operands[: (len(inst.operands) - 1) // 2]])
 
 
 def _together(shapes: Sequence[Shape]) -> Shape:
@@ -232,11 +224,8 @@ def _convolution(inst: Instruction) -> Shape:
 
 
 def _all_gather(inst: Instruction) -> Shape:
-    return _together([_scaled(o.shape, inst.dimensions[0], group_size(inst)) for o in inst.operands])
-
-
-def _scaled(shape: Shape, dim: int, times: int) -> Shape:
-    return shape.with_dim(dim, shape.dims[dim] * times)
+    at, ways = inst.dimensions[0], group_size(inst)
+    return _together([o.shape.with_dim(at, o.shape.dims[at] * ways) for o in inst.operands])
 
 
 def _reduce_scatter(inst: Instruction) -> Shape:
@@ -267,10 +256,6 @@ def _permute(inst: Instruction) -> Shape:
 # Tuples and control flow
 
 
-def _tuple(inst: Instruction) -> Shape:
-    return Shape.tuple(tuple([o.shape for o in inst.operands]))
-
-
 def _element(inst: Instruction) -> Shape:
     parts = inst.operands[0].shape.tuple_shapes
     if inst.tuple_index >= len(parts):
@@ -284,26 +269,6 @@ def _call(inst: Instruction) -> Shape:
     if [o.shape for o in inst.operands] != taken:
         raise ModuleError(f"the parameters of %{callee.name} are {', '.join(map(str, taken))}")
     return callee.root.shape
-
-
-def _fusion(inst: Instruction) -> Shape:
-    return inst.called[0].root.shape
-
-
-def _second(inst: Instruction) -> Shape:
-    return inst.operands[1].shape
-
-
-def _async_done(inst: Instruction) -> Shape:
-    return inst.operands[0].shape.tuple_shapes[1]
-
-
-def _copy_done(inst: Instruction) -> Shape:
-    return inst.operands[0].shape.tuple_shapes[0]
-
-
-def _map(inst: Instruction) -> Shape:
-    return inst.operands[0].shape.with_type(inst.called[0].root.shape.element_type)
 
 
 def _while(inst: Instruction) -> Shape:
@@ -327,12 +292,16 @@ def _conditional(inst: Instruction) -> Shape:
     return made
 
 
+_KEEP_THE_FIRST = (
+    *("add-dependency", "all-reduce-done", "async-update", "cholesky", "domain", "opt-barrier", "reverse"),
+    "select-and-scatter",
+)
+_ENDS = ("async-done", "all-gather-done", "collective-permute-done")
 SHAPE_RULES: dict[str, Callable[[Instruction], Shape]] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
-    **dict.fromkeys(("reverse", "cholesky", "opt-barrier", "add-dependency", "domain", "async-update"), _same),
-    **dict.fromkeys(("select-and-scatter", "all-reduce-done"), _same),
-    **dict.fromkeys(("triangular-solve", "ragged-all-to-all"), _second),
-    **dict.fromkeys(("async-done", "all-gather-done", "collective-permute-done"), _async_done),
+    **dict.fromkeys(_KEEP_THE_FIRST, lambda inst: inst.operands[0].shape),
+    **dict.fromkeys(("triangular-solve", "ragged-all-to-all"), lambda inst: inst.operands[1].shape),
+    **dict.fromkeys(_ENDS, lambda inst: inst.operands[0].shape.tuple_shapes[1]),
     **dict.fromkeys(("after-all", "send-done"), lambda inst: Shape.array("token")),
     **dict.fromkeys(("sort", "all-reduce", "collective-broadcast"), _all_operands),
     **dict.fromkeys(("partition-id", "replica-id"), lambda inst: Shape.array("u32")),
@@ -342,24 +311,24 @@ SHAPE_RULES: dict[str, Callable[[Instruction], Shape]] = {
     "call": _call,
     "collective-permute": _permute,
     "concatenate": _concatenate,
-    "copy-done": _copy_done,
+    "copy-done": lambda inst: inst.operands[0].shape.tuple_shapes[0],
     "conditional": _conditional,
     "convolution": _convolution,
     "dot": _dot,
     "dynamic-slice": _dynamic_slice,
     "dynamic-update-slice": _dynamic_update_slice,
-    "fusion": _fusion,
+    "fusion": lambda inst: inst.called[0].root.shape,
     "gather": _gather,
     "get-dimension-size": lambda inst: _COUNT,
     "get-tuple-element": _element,
-    "map": _map,
+    "map": lambda inst: inst.operands[0].shape.with_type(inst.called[0].root.shape.element_type),
     "pad": _pad,
     "reduce": _reduce,
     "reduce-scatter": _reduce_scatter,
     "reduce-window": _reduce_window,
-    "scatter": _scatter,
+    "scatter": lambda inst: _together([o.shape for o in inst.operands[: (len(inst.operands) - 1) // 2]]),
     "slice": _slice,
     "transpose": _transpose,
-    "tuple": _tuple,
+    "tuple": lambda inst: Shape.tuple(tuple([o.shape for o in inst.operands])),
     "while": _while,
 }

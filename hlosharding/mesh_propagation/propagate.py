@@ -101,20 +101,16 @@ class _Sweeps:
         signature = op.signature
         for number, (value, dims) in enumerate(zip(op.results, signature.results, strict=True)):
             made = implied(op, option, dims, result=True)
-            note = self.notes.results.get(value)
-            if note is None or not note.required:
-                self.notes.results[value] = Note(made, False, op.name)
-            else:
-                self._compare(op, f"result {number}", note, made)
-        for number, dims in enumerate(signature.operands):
+            self._write(op, f"result {number}", self.notes.results, value, made)
+        for number, (value, dims) in enumerate(zip(op.operands, signature.operands, strict=True)):
             made = implied(op, option, dims, result=False)
-            note = self.notes.uses.get((op, number))
-            if note is None or not note.required:
-                self.notes.uses[op, number] = Note(made, False, op.name)
-            else:
-                self._compare(op, f"operand {number} (%{op.operands[number].name})", note, made)
+            self._write(op, f"operand {number} (%{value.name})", self.notes.uses, (op, number), made)
 
-    def _compare(self, op: LoopOp, tensor: str, note: Note, made: AxisSharding) -> None:
+    def _write(self, op: LoopOp, tensor: str, notes: dict[Any, Note], key: Any, made: AxisSharding) -> None:
+        note = notes.get(key)
+        if note is None or not note.required:
+            notes[key] = Note(made, False, op.name)
+            return
         if note.sharding == made:
             return
         offer = Offer(f"{tensor}, annotated by {note.by},", note.sharding.axes, required=True)

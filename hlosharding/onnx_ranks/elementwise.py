@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from hlosharding.ir import Instruction
-from hlosharding.onnx_ranks.graph_writer import WRITERS, GraphWriter, no_form
+from hlosharding.onnx_ranks.graph_writer import WRITERS, GraphWriter, Writer, no_form
 
 _SAME = {
     "abs": "Abs", "acos": "Acos", "acosh": "Acosh", "add": "Add", "asin": "Asin", "asinh": "Asinh", "atanh": "Atanh",
@@ -66,36 +66,18 @@ def _power(out: GraphWriter, inst: Instruction, value: str, exponent: str) -> st
     return out.cast(out.add("Pow", *wide), inst.shape.dtype)
 
 
-@WRITERS.register("clamp")
-def _clamp(out: GraphWriter, _: Instruction, low: str, value: str, high: str) -> str:
-    return out.add("Min", out.add("Max", value, low), high)
+def _one(out: GraphWriter, inst: Instruction) -> str:
+    return out.constant(np.ones((), inst.shape.dtype))
 
 
-@WRITERS.register("rsqrt")
-def _rsqrt(out: GraphWriter, _: Instruction, value: str) -> str:
-    return out.add("Reciprocal", out.add("Sqrt", value))
-
-
-@WRITERS.register("exponential-minus-one")
-def _exponential_minus_one(out: GraphWriter, inst: Instruction, value: str) -> str:
-    return out.add("Sub", out.add("Exp", value), out.constant(np.ones((), inst.shape.dtype)))
-
-
-@WRITERS.register("log-plus-one")
-def _log_plus_one(out: GraphWriter, inst: Instruction, value: str) -> str:
-    return out.add("Log", out.add("Add", value, out.constant(np.ones((), inst.shape.dtype))))
-
-
-@WRITERS.register("is-finite")
-def _is_finite(out: GraphWriter, _: Instruction, value: str) -> str:
-    return out.add("Not", out.add("Or", out.add("IsNaN", value), out.add("IsInf", value)))
-
-
-@WRITERS.register("remainder")
-def _remainder(out: GraphWriter, _: Instruction, value: str, by: str) -> str:
-    return out.add("Mod", value, by, fmod=1)
-
-
-@WRITERS.register("convert")
-def _convert(out: GraphWriter, inst: Instruction, value: str) -> str:
-    return out.cast(value, inst.shape.dtype)
+_FORMULAS: dict[str, Writer] = {
+    "clamp": lambda out, inst, low, value, high: out.add("Min", out.add("Max", value, low), high),
+    "convert": lambda out, inst, value: out.cast(value, inst.shape.dtype),
+    "exponential-minus-one": lambda out, inst, value: out.add("Sub", out.add("Exp", value), _one(out, inst)),
+    "is-finite": lambda out, inst, x: out.add("Not", out.add("Or", out.add("IsNaN", x), out.add("IsInf", x))),
+    "log-plus-one": lambda out, inst, value: out.add("Log", out.add("Add", value, _one(out, inst))),
+    "remainder": lambda out, inst, value, by: out.add("Mod", value, by, fmod=1),
+    "rsqrt": lambda out, inst, value: out.add("Reciprocal", out.add("Sqrt", value)),
+}
+for _opcode, _write in _FORMULAS.items():
+    WRITERS.add(_opcode, _write)

@@ -8,28 +8,28 @@ from __future__ import annotations
 import numpy as np
 
 from hlosharding.ir import Instruction, PaddingDim
-from hlosharding.onnx_ranks.graph_writer import WRITERS, GraphWriter
+from hlosharding.onnx_ranks.graph_writer import WRITERS, GraphWriter, Writer
 
-
-@WRITERS.register("reshape")
-def _reshape(out: GraphWriter, inst: Instruction, value: str) -> str:
-    return out.reshape(value, inst.shape.dims)
-
-
-@WRITERS.register("transpose")
-def _transpose(out: GraphWriter, inst: Instruction, value: str) -> str:
-    return out.transpose(value, inst.dimensions)
+_CALLS: dict[str, Writer] = {
+    "bitcast": lambda out, inst, value: out.reshape(value, inst.shape.dims),
+    "concatenate": lambda out, inst, *values: out.add("Concat", *values, axis=inst.dimensions[0]),
+    "constant": lambda out, inst: out.constant(inst.literal, inst.name),
+    "domain": lambda out, inst, value: value,
+    "opt-barrier": lambda out, inst, value: value,
+    "pad": lambda out, inst, value, filler: pad(out, value, inst.operands[0].shape.dims, inst.padding, filler),
+    "partition-id": lambda out, inst: out.constant(np.asarray(out.rank, inst.shape.dtype), inst.name),
+    "replica-id": lambda out, inst: out.constant(np.asarray(0, inst.shape.dtype), inst.name),
+    "reshape": lambda out, inst, value: out.reshape(value, inst.shape.dims),
+    "transpose": lambda out, inst, value: out.transpose(value, inst.dimensions),
+}
+for _opcode, _write in _CALLS.items():
+    WRITERS.add(_opcode, _write)
 
 
 @WRITERS.register("broadcast")
 def _broadcast(out: GraphWriter, inst: Instruction, value: str) -> str:
     dims = [size if d in inst.dimensions else 1 for d, size in enumerate(inst.shape.dims)]
     return out.add("Expand", out.reshape(value, dims), out.integers(inst.shape.dims))
-
-
-@WRITERS.register("concatenate")
-def _concatenate(out: GraphWriter, inst: Instruction, *values: str) -> str:
-    return out.add("Concat", *values, axis=inst.dimensions[0])
 
 
 @WRITERS.register("slice")
@@ -48,11 +48,6 @@ def _reverse(out: GraphWriter, inst: Instruction, value: str) -> str:
 def reverse(out: GraphWriter, value: str, axis: int) -> str:
     """One dim in the other direction."""
     return out.slice(value, axis, -1, np.iinfo(np.int64).min, -1)
-
-
-@WRITERS.register("pad")
-def _pad(out: GraphWriter, inst: Instruction, value: str, filler: str) -> str:
-    return pad(out, value, inst.operands[0].shape.dims, inst.padding, filler)
 
 
 def pad(out: GraphWriter, value: str, dims: tuple[int, ...], padding: tuple[PaddingDim, ...], filler: str) -> str:
@@ -82,11 +77,6 @@ def _spread(
     return out.add("Slice", value, *map(out.integers, (starts, kept, tuple(axes)))), kept
 
 
-@WRITERS.register("constant")
-def _constant(out: GraphWriter, inst: Instruction) -> str:
-    return out.constant(inst.literal, inst.name)
-
-
 @WRITERS.register("iota")
 def _iota(out: GraphWriter, inst: Instruction) -> str:
     dims, along = inst.shape.dims, inst.iota_dimension
@@ -94,18 +84,3 @@ def _iota(out: GraphWriter, inst: Instruction) -> str:
     size = [n if d == along else 1 for d, n in enumerate(dims)]
     made = out.constant(line.astype(inst.shape.dtype).reshape(size), inst.name)
     return made if tuple(size) == dims else out.add("Expand", made, out.integers(dims))
-
-
-@WRITERS.register("partition-id")
-def _partition_id(out: GraphWriter, inst: Instruction) -> str:
-    return out.constant(np.asarray(out.rank, inst.shape.dtype), inst.name)
-
-
-@WRITERS.register("replica-id")
-def _replica_id(out: GraphWriter, inst: Instruction) -> str:
-    return out.constant(np.asarray(0, inst.shape.dtype), inst.name)
-
-
-@WRITERS.register("opt-barrier", "domain", "bitcast")
-def _unchanged(out: GraphWriter, inst: Instruction, value: str) -> str:
-    return out.reshape(value, inst.shape.dims) if inst.opcode == "bitcast" else value

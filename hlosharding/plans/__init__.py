@@ -1,6 +1,7 @@
 """Plans that are kept: in files, compared, held to their figures, and handed to a stock `jax.jit`."""
 
 from hlosharding.plans.check import check_plan, judge_growth
+from hlosharding.plans.constraints import smallest
 from hlosharding.plans.difference import Difference, ShardingChange, diff
 from hlosharding.plans.export import ExportedPlan, export_plan
 from hlosharding.plans.golden import Golden, golden_path
@@ -14,7 +15,6 @@ from hlosharding.plans.replicated import (
     replicated_values,
 )
 from hlosharding.plans.side import is_per_device
-from hlosharding.plans.smallest import smallest
 from hlosharding.plans.source_change import SourceChange, change_source
 
 __all__ = [

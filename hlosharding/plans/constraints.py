@@ -6,15 +6,14 @@ Floor: plans.  Tried by propagating as XLA does; what has no expression or no Pa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from hlosharding.errors import ShardingError
 from hlosharding.frontends import is_inserted
 from hlosharding.ir import Instruction
 from hlosharding.plans.replicated import is_held
-from hlosharding.plans.smallest import smallest
 from hlosharding.plans.source_places import SourcePlace, expression, places
 from hlosharding.plans.wanted import Leaves, WantedShardings
 from hlosharding.sharding import HloSharding, MeshInfo, spell
@@ -130,3 +129,27 @@ def spec_of(sharding: HloSharding, mesh: MeshInfo) -> Any:
     while entries and entries[-1] is None:
         entries.pop()
     return type(spec)(*entries, unreduced=spec.unreduced) if spec.unreduced else type(spec)(*entries)
+
+
+# ---- as few as do
+
+Item = TypeVar("Item")
+
+
+def smallest(items: Sequence[Item], does: Callable[[Sequence[Item]], bool], most: int) -> list[Item]:
+    """Of `items`, which do, a part of which no single one can be left out; after `most` questions what is found so far.
+
+    >>> smallest(range(10), lambda part: {2, 7} <= set(part), most=100)
+    [2, 7]
+    """
+    kept, asked, size = list(items), 0, len(items)
+    while size and kept:
+        start = len(kept)
+        while start > 0 and asked < most:
+            start -= size
+            part = kept[: max(0, start)] + kept[max(0, start) + min(size, size + start) :]
+            asked += 1
+            if does(part):
+                kept = part
+        size //= 2
+    return kept

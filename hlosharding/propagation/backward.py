@@ -19,9 +19,8 @@ from typing import Any
 from hlosharding.propagation.inference import infer_backward
 from hlosharding.propagation.op_view import Edge
 from hlosharding.propagation.open_dims import refine_backward
-from hlosharding.propagation.special_users import step_with_special_users
+from hlosharding.propagation.special_users import TupleReceiver, step_with_special_users
 from hlosharding.propagation.state import PropagationState
-from hlosharding.propagation.tuple_users import TupleReceiver
 
 _PAIR = 1 << 24
 """Two sharding numbers in one key: own * _PAIR + user's."""

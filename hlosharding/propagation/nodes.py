@@ -7,7 +7,6 @@ done" is a search in a byte string.  Computations that nothing can reach (bodies
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from hlosharding.ir import CONTROL_FLOW
 from hlosharding.ir import custom_call_targets as targets
@@ -92,7 +91,7 @@ class Nodes:
             (place[o[0]], place[o[1]]) if len(o) == 2 else tuple([place[n] for n in o])
             for o in map(graph.operands.__getitem__, self.ids)
         ]
-        self.has_manual = any(_has_manual_leaf(s.leaves) for s in graph.distinct_shardings())
+        self.has_manual = any(leaf.kind == "manual" for s in graph.distinct_shardings() for leaf in s.leaves)
         # XLA finds that all leaves of an empty tuple are manual, there being none.
         self.has_manual |= any(op.shape.is_tuple and not op.shape.leaves for op in self.kinds)
         self.inputs = self.operands
@@ -226,7 +225,3 @@ class Nodes:
         """The other members of `p`'s shard group."""
         found = (self.place[m] for m in self.notes.members(self.ids[p]))
         return [m for m in found if m >= 0 and m != p]
-
-
-def _has_manual_leaf(leaves: tuple[Any, ...]) -> bool:
-    return any(leaf.kind == "manual" for leaf in leaves)

@@ -17,7 +17,6 @@ from hlosharding.report.explanations import (
     explanations_view,
     split_view,
 )
-from hlosharding.report.exports import exported_view
 from hlosharding.report.json import Record
 from hlosharding.report.model import (
     Column,
@@ -36,7 +35,7 @@ from hlosharding.report.model import (
     Within,
 )
 from hlosharding.report.pareto import pareto_svg
-from hlosharding.report.plans import reshard_view
+from hlosharding.report.plans import exported_view, reshard_view
 from hlosharding.report.programs import module_view, overrides_view, partitioned_view, simulation_view, warnings_view
 from hlosharding.report.rankings import calibration_view, ranking_view
 from hlosharding.report.searches import search_view

@@ -13,7 +13,7 @@ from hlosharding.plans import Difference
 from hlosharding.propagation import Propagation
 from hlosharding.report.collectives import participants
 from hlosharding.report.costs import comparison, cost_view
-from hlosharding.report.model import Column, Facts, Kind, Row, Shown, Table, Text, View, Within
+from hlosharding.report.model import Column, Facts, Kind, Row, Shown, Table, Text, View, Within, fields_of
 from hlosharding.search import Suggestion
 
 _STEP = "{number:>4}  {level}  from {from} {sources}: {name} {before} -> {after}"
@@ -71,26 +71,17 @@ def difference_view(found: Difference, *, names: tuple[str, str] = ("before", "a
     )
     compared = comparison(found.after, found.before, names=(new, old))
     tables = (_differing(found, names, most), *is_same, _moved(found, names, most))
-    facts = Facts({"is_same": found.is_same, "only_before": found.only_before, "only_after": found.only_after})
-    only = [f"{len(left)} values only {name}" for left, name in zip(_left(found), names, strict=True) if left]
+    facts = Facts(fields_of(found, "is_same only_before only_after"))
+    left_over = zip((found.only_before, found.only_after), names, strict=True)
+    only = [f"{len(left)} values only {name}" for left, name in left_over if left]
     said = (Text("; ".join(only) + "."),) if only else ()
     schema = "hlosharding.difference/1"
     return View((facts, *tables, *said, replace(compared, key=""), *costs), schema=schema)
 
 
-def _left(found: Difference) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    return found.only_before, found.only_after
-
-
 def _differing(found: Difference, names: tuple[str, str], most: int) -> Table:
     rows: list[Row] = [
-        {
-            "name": Shown(f"%{one.name}", one.name),
-            "location": one.location,
-            "before": one.before,
-            "after": one.after,
-        }
-        for one in found.shardings
+        {"name": Shown(f"%{one.name}", one.name), **fields_of(one, "location before after")} for one in found.shardings
     ]
     columns = (
         Column(key="name", heading="value"),
@@ -117,8 +108,7 @@ def _moved(found: Difference, names: tuple[str, str], most: int) -> Table:
             "kind": one.one.kind,
             "axes": Shown(one.one.axes or participants(one.one), one.one.axes),
             "shape": str(one.one.shape),
-            "bytes_before": one.bytes_before,
-            "bytes_after": one.bytes_after,
+            **fields_of(one, "bytes_before bytes_after"),
             "location": one.one.location,
             "cause": Shown(one.one.kind_of_cause, one.one.cause),
         }
@@ -151,14 +141,7 @@ def suggestions_view(suggestions: Sequence[Suggestion]) -> View:
         {
             "text": str(one),
             "annotations": dict(one.annotations),
-            "replaces": one.replaces,
-            "sharding": one.sharding,
-            "bytes_before": one.bytes_before,
-            "bytes_received": one.bytes_received,
-            "flops_before": one.flops_before,
-            "flops": one.flops,
-            "time_before_s": one.time_before_s,
-            "time_s": one.time_s,
+            **fields_of(one, "replaces sharding bytes_before bytes_received flops_before flops time_before_s time_s"),
             "conflicts_before": one.conflicts_before,
             "conflicts_after": one.conflicts,
             "is_smallest": one.is_smallest,

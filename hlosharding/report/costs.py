@@ -10,7 +10,7 @@ from typing import Literal
 
 from hlosharding.cost import CostReport, Subtotal
 from hlosharding.report.figures import as_bytes, as_seconds
-from hlosharding.report.model import Column, Facts, Figure, Kind, Label, Row, Shown, Table, View
+from hlosharding.report.model import Column, Facts, Figure, Kind, Label, Row, Shown, Table, View, fields_of
 
 Grouping = Literal["location", "opcode"]
 _HEADINGS: dict[Grouping, str] = {"location": "source line", "opcode": "opcode"}
@@ -42,9 +42,7 @@ def _totals(cost: CostReport) -> Facts:
         "host_memory_bytes": int(cost.host_memory_bytes),
         "peak_at": cost.peak_at,
         "time_s": Figure(cost.time_s, is_exact=is_exact),
-        "compute_s": cost.compute_s,
-        "comm_s": cost.comm_s,
-        "host_s": cost.host_s,
+        **fields_of(cost, "compute_s comm_s host_s"),
         "num_collectives": len(cost.collectives),
         "num_combined": cost.num_combined,
         "guessed_loops": [loop._asdict() for loop in cost.guessed_loops],

@@ -1,4 +1,4 @@
-"""A picture of a sharding: which devices hold which tile, at any rank, as text and as SVG.
+"""A picture of a sharding: which devices hold which tile, at any rank, as text, as SVG and as an icon.
 
 Floor: report.  The last two dims are drawn as a grid; each combination of the leading dims' tiles is a page of its own.
 """
@@ -8,13 +8,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 
 import numpy as np
 
 from hlosharding.errors import ShardingError
-from hlosharding.report.colours import WHOLE, tile_colour
 from hlosharding.report.svg import label, svg_image
 from hlosharding.sharding import HloSharding
+
+WHOLE = "hsl(0,0%,82%)"
+"""Of what is not split."""
+
+
+def tile_colour(place: Sequence[int], device: int, num_devices: int) -> str:
+    """Of the tile at `place` (its number along each dim) that `device` holds, first of all its devices.
+
+    Hues go round with the devices, so that an order of devices is seen.  Among many devices neighbours have nearly one
+    hue: that is why tiles are light and dark like the squares of a chessboard.
+
+    >>> tile_colour((0, 0), 0, 4), tile_colour((0, 1), 1, 4), tile_colour((1, 0), 2, 4)
+    ('hsl(0,62%,87%)', 'hsl(90,62%,70%)', 'hsl(180,62%,70%)')
+    """
+    hue = round(360 * device / max(1, num_devices), 1)
+    return f"hsl({hue:g},62%,{70 if sum(place) % 2 else 87}%)"
+
 
 _CELL, _GAP, _LABEL = 34, 18, 22  # pixels: tile height, between pages, headings
 _BETWEEN = 2  # characters between the columns of a text drawing
@@ -84,7 +101,8 @@ def pages(sharding: HloSharding | str, dims: Sequence[int]) -> Iterator[TileGrid
         columns = range(ways[-1]) if rank else range(1)
         indices = [[(*place, *((r,) if rank > 1 else ()), c)[:rank] for c in columns] for r in rows]
         cells = tuple(tuple(",".join(map(str, holders[index])) for index in row) for row in indices)
-        colours = tuple(tuple(_colour(sharding, index, holders[index]) for index in row) for row in indices)
+        count = sharding.num_devices or 1
+        colours = tuple(tuple(tile_colour(index, holders[index][0], count) for index in row) for row in indices)
         names = tuple(_range(dims[row_dim], ways[row_dim], r) for r in rows) if row_dim is not None else ("",)
         yield TileGrid(
             where, names, tuple(_range(dims[-1], ways[-1], c) if rank else "" for c in columns), cells, colours
@@ -105,10 +123,6 @@ def _range(size: int, ways: int, place: int) -> str:
 def _holders(sharding: HloSharding) -> dict[tuple[int, ...], list[int]]:
     tiles = sharding.tiles.array.reshape((*sharding.data_dims, -1))
     return {index: tiles[index].tolist() for index in np.ndindex(*sharding.data_dims)}
-
-
-def _colour(sharding: HloSharding, place: tuple[int, ...], devices: Sequence[int]) -> str:
-    return tile_colour(place, devices[0], sharding.num_devices or 1)
 
 
 def draw_svg(sharding: HloSharding | str, dims: Sequence[int]) -> str:
@@ -143,3 +157,49 @@ def _tile(x: int, y: int, width: int, devices: str, colour: str) -> str:
 
 def _heading(x: int, y: int, text: str, anchor: str = "middle") -> str:
     return label(x, y, text, anchor) if text else ""
+
+
+# ---- as small as a letter
+
+SIZE = 16
+_MOST = 8
+"""Tiles along an edge: more are drawn as that many."""
+
+
+def sharding_icon(sharding: HloSharding) -> str:
+    """The inside of an SVG of 16 x 16; "" for tuples.
+
+    Rows are the first split dim, columns the last one; of one split dim, columns where it is the last of the array.
+
+    >>> sharding_icon(HloSharding.parse("{devices=[2,1]<=[2]}")).count("<rect")
+    3
+    """
+    if sharding.is_tuple():
+        return ""
+    tiles = list(_tiles(sharding)) if sharding.kind == "tiled" else [_box(0, 0, SIZE, SIZE, WHOLE)]
+    frame = f'<rect x="0.5" y="0.5" width="{SIZE - 1}" height="{SIZE - 1}" fill="none" stroke="currentColor"/>'
+    return "".join(tiles) + frame
+
+
+def _tiles(sharding: HloSharding) -> Iterator[str]:
+    ways = [int(way) for way in sharding.data_dims]
+    rows, columns = _grid(ways)
+    holders = sharding.tiles.array.reshape(rows, columns, -1)[:, :, 0]
+    shown_rows, shown_columns = min(rows, _MOST), min(columns, _MOST)
+    wide, high = SIZE / shown_columns, SIZE / shown_rows
+    for r in range(shown_rows):
+        for c in range(shown_columns):
+            device = int(holders[r * rows // shown_rows, c * columns // shown_columns])
+            yield _box(c * wide, r * high, wide, high, tile_colour((r, c), device, sharding.num_devices or 1))
+
+
+def _grid(ways: list[int]) -> tuple[int, int]:
+    """How many rows and columns."""
+    split = [dim for dim, way in enumerate(ways) if way > 1]
+    if len(split) < 2:
+        return (1, prod(ways)) if not split or split[0] == len(ways) - 1 else (prod(ways), 1)
+    return prod(ways) // ways[split[-1]], ways[split[-1]]
+
+
+def _box(x: float, y: float, width: float, height: float, colour: str) -> str:
+    return f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="{colour}"/>'

@@ -37,12 +37,12 @@ def _memory(ours: OptimizedProgram, xla: OptimizedProgram) -> Table:
         Column(key="xla", heading="XLA's", kind=Kind.COUNT),
         Column(key="ratio", heading="ratio", kind=Kind.RATIO),
     )
-    rows = [_memory_row(part, getattr(ours.memory, part), getattr(xla.memory, part)) for part in MEMORY_PARTS]
+    pairs = {part: (getattr(ours.memory, part), getattr(xla.memory, part)) for part in MEMORY_PARTS}
+    rows: list[Row] = [
+        {"part": part, "ours": mine, "xla": its, "ratio": mine / its if its else Shown("n/a", None)}
+        for part, (mine, its) in pairs.items()
+    ]
     return Table(title="Memory, by XLA's own analysis", key="memory", by="part", columns=columns, rows=rows)
-
-
-def _memory_row(part: str, mine: int, its: int) -> Row:
-    return {"part": part, "ours": mine, "xla": its, "ratio": mine / its if its else Shown("n/a", None)}
 
 
 def collectives_by_kind(found: Mapping[str, Sequence[Collective]], names: Mapping[str, str]) -> Table:

@@ -12,7 +12,7 @@ from typing import Any
 from hlosharding.compiler import CollectiveExplanation, Explanations, SplitExplanation
 from hlosharding.partitioner import SplitAlternative, SplitAlternatives
 from hlosharding.propagation import ChainLink, Explanation, LostOffer
-from hlosharding.report.model import Column, Facts, Kind, Row, Shown, Table, Tree, View, Within
+from hlosharding.report.model import Column, Facts, Kind, Row, Shown, Table, Tree, View, Within, fields_of
 from hlosharding.sharding import MeshInfo
 
 _CONFLICTS = (
@@ -187,14 +187,7 @@ def _place(link: ChainLink, role: str = "") -> Shown:
 
 def _link_facts(link: ChainLink) -> dict[str, Any]:
     return {
-        "name": link.name,
-        "leaf": link.leaf,
-        "opcode": link.opcode,
-        "location": link.location,
-        "sharding": link.sharding,
+        **fields_of(link, "name leaf opcode location sharding"),
         "from": link.direction,
-        "level": link.level,
-        "also": link.also,
-        "is_given": link.is_given,
-        "called_from": link.called_from,
+        **fields_of(link, "level also is_given called_from"),
     }

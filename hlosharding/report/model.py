@@ -75,6 +75,15 @@ Cell: TypeAlias = (
 Row = Mapping[str, Cell]
 
 
+def fields_of(value: object, names: str) -> dict[str, Any]:
+    """Cells that stand in a row under the names which they have in what the row is of.
+
+    >>> fields_of(range(2, 9), "start stop")
+    {'start': 2, 'stop': 9}
+    """
+    return {name: getattr(value, name) for name in names.split()}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """What a table shows of its rows under one heading."""

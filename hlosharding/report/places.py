@@ -5,6 +5,8 @@ Floor: report.  The page's script makes links of them, of what a text names (`#1
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hlosharding.printable import printable
 
 _LONGEST = 200
@@ -20,41 +22,21 @@ def spelled(name: str) -> str:
     return printable(name[:_LONGEST])
 
 
-def collective_place(number: int) -> str:
-    """Of the collective with that number."""
-    return f"c{number}"
+def _places(letter: str) -> Callable[[str], str]:
+    return lambda name: f"{letter}-{spelled(name)}"
 
 
-def remedy_place(number: int) -> str:
-    """Of what would remove that collective."""
-    return f"m{number}"
-
-
-def value_place(name: str) -> str:
-    """Of an op."""
-    return f"v-{spelled(name)}"
-
-
-def line_place(location: str) -> str:
-    """Of a source line."""
-    return f"l-{spelled(location)}"
-
-
-def copies_place(name: str) -> str:
-    """Of a replicated value."""
-    return f"r-{spelled(name)}"
-
-
-def group_place(name: str) -> str:
-    """Of a group of ops that a roofline has."""
-    return f"g-{spelled(name)}"
-
-
-def function_place(name: str) -> str:
-    """Of a function of the source."""
-    return f"f-{spelled(name)}"
-
-
-def picture_place(name: str) -> str:
-    """Of an op as it is drawn."""
-    return f"p-{spelled(name)}"
+collective_place, remedy_place = "c{}".format, "m{}".format
+"""Of the collective with that number, and of what would remove it."""
+value_place = _places("v")
+"""Of an op."""
+line_place = _places("l")
+"""Of a source line."""
+copies_place = _places("r")
+"""Of a replicated value."""
+group_place = _places("g")
+"""Of a group of ops that a roofline has."""
+function_place = _places("f")
+"""Of a function of the source."""
+picture_place = _places("p")
+"""Of an op as it is drawn."""

@@ -28,6 +28,7 @@ from hlosharding.report.model import (
     Text,
     View,
     Within,
+    fields_of,
 )
 from hlosharding.report.streams import simulation_svg
 
@@ -56,14 +57,11 @@ def module_view(module: Module) -> View:
 
 def _instruction_facts(inst: Instruction) -> dict[str, Any]:
     return {
-        "name": inst.name,
-        "opcode": inst.opcode,
-        "shape": inst.shape,
+        **fields_of(inst, "name opcode shape"),
         "operands": [operand.name for operand in inst.operands],
         "called": [computation.name for computation in inst.called],
         "sharding": inst.computation.module.sharding(inst),
-        "location": inst.location,
-        "op_name": inst.op_name,
+        **fields_of(inst, "location op_name"),
     }
 
 
@@ -115,12 +113,9 @@ def overrides_view(partitioned: Partitioned, *, most: int | None = None) -> View
     """
     rows: list[Row] = [
         {
-            "name": one.name,
-            "opcode": one.opcode,
-            "shape": one.shape,
+            **fields_of(one, "name opcode shape"),
             "location": Shown(one.location or f"%{one.name}", one.location),
-            "propagated": one.propagated,
-            "chosen": one.chosen,
+            **fields_of(one, "propagated chosen"),
             "times": 1,
             "why": one.why,
         }
@@ -159,11 +154,7 @@ def simulation_view(simulation: Simulation, *, most: int = 10) -> View:
     facts = Facts(
         {
             "machine": simulation.machine.name,
-            "time_s": simulation.time_s,
-            "compute_s": simulation.compute_s,
-            "comm_s": simulation.comm_s,
-            "host_s": simulation.host_s,
-            "exposed_comm_s": simulation.exposed_comm_s,
+            **fields_of(simulation, "time_s compute_s comm_s host_s exposed_comm_s"),
             "peak_memory_bytes": int(simulation.peak_memory_bytes),
             "host_memory_bytes": int(simulation.host_memory_bytes),
             "guessed_loops": [loop._asdict() for loop in simulation.guessed_loops],
@@ -206,9 +197,7 @@ def _event_row(event: Event) -> dict[str, Any]:
         "opcode": event.instruction.opcode,
         "shape": str(event.instruction.shape),
         "location": event.instruction.location,
-        "stream": event.stream,
-        "start": event.start,
-        "end": event.end,
+        **fields_of(event, "stream start end"),
         "takes": event.seconds,
         "received_bytes": event.nbytes,
         "trips": Figure(event.trips, is_exact=event.is_exact),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hlosharding.report.model import Column, Facts, Kind, Picture, Row, Shown, Table, Text, View, Within
+from hlosharding.report.model import Column, Facts, Kind, Picture, Row, Shown, Table, Text, View, Within, fields_of
 from hlosharding.report.pareto import pareto_svg, pareto_text
 from hlosharding.report.programs import step_record
 from hlosharding.report.shardings import shared_path
@@ -229,24 +229,9 @@ def _row(result: SearchResult, priced: PricedPlan) -> dict[str, Any]:
     return {
         "plan": str(plan),
         "batch_size": priced.batch_size,
-        "data": plan.data,
-        "tensor": plan.tensor,
-        "stages": plan.stages,
-        "microbatches": plan.microbatches,
-        "schedule": plan.schedule,
-        "order": plan.order,
-        "strategy": plan.strategy,
-        "replicas": plan.replicas,
-        "context": plan.context,
-        "experts": plan.experts,
-        "sequence": plan.sequence,
-        "recompute": plan.recompute,
-        "even": plan.even,
-        "layers": list(plan.layers),
-        "time_s": priced.time_s,
-        "compute_s": priced.compute_s,
-        "exposed_s": priced.exposed_s,
-        "idle_s": priced.idle_s,
+        **fields_of(plan, "data tensor stages microbatches schedule order strategy replicas context experts"),
+        **fields_of(plan, "sequence recompute even layers"),
+        **fields_of(priced, "time_s compute_s exposed_s idle_s"),
         "peak_memory_bytes": int(priced.peak_memory_bytes),
         "fits": _yes_or_no(priced.fits),
         **step_record(result.figures(priced)),

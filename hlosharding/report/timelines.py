@@ -11,7 +11,7 @@ from html import escape
 from typing import Any
 
 from hlosharding.report.figures import as_bytes, as_seconds
-from hlosharding.report.model import Column, Facts, Kind, Shown, Table, Text, View
+from hlosharding.report.model import Column, Facts, Kind, Shown, Table, Text, View, fields_of
 from hlosharding.report.programs import step_record
 from hlosharding.report.streams import area_points
 from hlosharding.report.svg import label, svg_image
@@ -156,8 +156,7 @@ def schedule_view(run: ScheduleSimulation, *, most: int = 10) -> View:
 
 def _usage(use: Usage) -> dict[str, Any]:
     said = {"devices": devices_text(use.devices), "peak_memory_bytes": int(use.peak_bytes)}
-    times = {name: getattr(use, name) for name in ("busy_s", "exposed_s", "idle_s", "waiting_s", "share")}
-    return said | times | {"breakdown": asdict(use.breakdown)}
+    return said | fields_of(use, "busy_s exposed_s idle_s waiting_s share") | {"breakdown": asdict(use.breakdown)}
 
 
 def _step(run: ScheduleSimulation, event: StepEvent) -> dict[str, Any]:

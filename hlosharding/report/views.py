@@ -26,10 +26,9 @@ from hlosharding.report.explanations import (
     explanations_view,
     split_view,
 )
-from hlosharding.report.exports import exported_view
 from hlosharding.report.json import Record
 from hlosharding.report.model import Text, View
-from hlosharding.report.plans import reshard_view
+from hlosharding.report.plans import exported_view, reshard_view
 from hlosharding.report.programs import module_view, partitioned_view, simulation_view
 from hlosharding.report.rankings import calibration_view, ranking_view
 from hlosharding.report.searches import improved_view, search_view

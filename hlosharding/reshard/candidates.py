@@ -62,7 +62,7 @@ def _more_partial_sums(reshard: Reshard) -> Iterator[Steps]:
 
 def _others(reshard: Reshard, along_axes: list[PlannedSteps], best: PlannedSteps | None) -> Iterator[Steps]:
     """Plans of a whole value beside axis plans."""
-    search = _piecewise_search(reshard)
+    search = piecewise_search_for_time(reshard) if reshard.objective == "time" else PiecewiseSearch()
     piecewise = list(piecewise_plans(reshard, search, best))
     others: list[Steps] = []
     cheapest = _cheapest(reshard, best, piecewise)
@@ -106,7 +106,3 @@ def _axis_searches(reshard: Reshard) -> tuple[AxisSearch, ...]:
         if reshard.objective == "time"
         else (AxisSearch(reshard.objective, is_narrowing=True),)
     )
-
-
-def _piecewise_search(reshard: Reshard) -> PiecewiseSearch:
-    return piecewise_search_for_time(reshard) if reshard.objective == "time" else PiecewiseSearch()

@@ -13,7 +13,7 @@ import numpy as np
 from hlosharding.reshard.axis_plans import have_grid
 from hlosharding.reshard.device_order import in_source_order
 from hlosharding.reshard.layout import Layout, layout_of
-from hlosharding.reshard.matching import MOST_MATCHED, count_shared, inverse, match_rows, staying_first
+from hlosharding.reshard.matching import MOST_MATCHED, count_shared, match_rows, staying_first
 from hlosharding.reshard.planned_steps import Steps
 from hlosharding.reshard.request import Reshard
 from hlosharding.reshard.steps import AllGather, AllReduce, Keep, Pad, Permute, ReduceScatter, Slice
@@ -121,7 +121,8 @@ def make_where_held(reshard: Reshard) -> Iterator[Intermediate]:
     if last.kind != "tiled" or last.is_manual_subgroup() or reshard.num_devices > MOST_MATCHED:
         return
     made_for = match_rows(staying_first(count_shared(*reshard.layouts)))  # [device]: whose target tile it makes
-    made = HloSharding.subgroup(inverse(made_for)[last.tiles.array], last.subgroup_types)
+    made_by = np.argsort(made_for)  # [device]: who makes its target tile
+    made = HloSharding.subgroup(made_by[last.tiles.array], last.subgroup_types)
     if made not in (reshard.source, last):
         yield Intermediate(made, last=(Permute(tuple(enumerate(made_for))),))
 

@@ -47,17 +47,6 @@ def match_rows(score: Table) -> list[int]:
     return found
 
 
-def inverse(permutation: list[int]) -> Table:
-    """Where each number stands in a permutation.
-
-    >>> inverse([2, 0, 1]).tolist()
-    [1, 2, 0]
-    """
-    found = np.empty(len(permutation), np.int64)
-    found[permutation] = np.arange(len(permutation))
-    return found
-
-
 def taken_from(have: Table, want: Table) -> Table:
     """[device]: whose tile it takes, where devices hold the tiles of numbers `have` and are to hold those of `want`.
 

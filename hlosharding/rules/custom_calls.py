@@ -136,21 +136,7 @@ def _resize(inst: Instruction) -> Signature:
 _LAPACK = ("gees", "geev", "gehrd", "geqp3", "geqrf", "gesdd", "gesvd", "getrf", "potrf", "trsm")
 _LAPACK_REAL = ("orgqr", "ormqr", "syevd", "sytrd")
 _LAPACK_COMPLEX = ("ungqr", "unmqr", "heevd", "hetrd")
-_SOLVER = (
-    "geev",
-    "geqrf",
-    "gesdd",
-    "gesvd",
-    "gesvdj",
-    "gesvdp",
-    "getrf",
-    "orgqr",
-    "ormqr",
-    "potrf",
-    "syevd",
-    "syrk",
-    "sytrd",
-)
+_SOLVER = "geev geqrf gesdd gesvd gesvdj gesvdp getrf orgqr ormqr potrf syevd syrk sytrd".split()
 
 
 def _matrix_targets() -> list[str]:

@@ -73,3 +73,18 @@ class AxisReader:
         pre_size = self._scan.integer("a pre-size")
         self._scan.expect(")", "the pre-size")
         return AxisRef(name, pre_size, self._scan.integer("a sub-axis size"))
+
+
+def read_axis_sizes(scan: Scanner, read_name: Callable[[], str]) -> dict[str, int]:
+    """The axes of a mesh, `name=size, ...` and a closing bracket; the opening one is read."""
+    sizes: dict[str, int] = {}
+    while not scan.accept("]"):
+        if sizes:
+            scan.expect(",", "an axis")
+        at = scan.skip()
+        name = read_name()
+        if name in sizes:
+            scan.fail(f"two axes are named {name!r}", at=at)
+        scan.expect("=", f"axis {name!r}")
+        sizes[name] = scan.integer("an axis size")
+    return sizes

@@ -1,6 +1,6 @@
 """What rides along on a sharding without changing its meaning: where it came from, and its shard group.
 
-Floor: sharding.  Values only.
+Floor: sharding.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-_STRINGS = ("op_type", "op_name", "source_file")
-_NUMBERS = ("source_line", "source_end_line", "source_column", "source_end_column", "stack_frame_id")
+from hlosharding.sharding.scanner import Scanner
+
+STRINGS = ("op_type", "op_name", "source_file")
+NUMBERS = ("source_line", "source_end_line", "source_column", "source_end_column", "stack_frame_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +33,12 @@ class OpMetadata:
     rest: bytes = field(default=b"", repr=False)
 
     def __str__(self) -> str:
-        words = [f'{name}="{_escape(getattr(self, name))}"' for name in _STRINGS if getattr(self, name)]
-        return " ".join(words + [f"{name}={getattr(self, name)}" for name in _NUMBERS if getattr(self, name)])
+        words = [f'{name}="{_escape(getattr(self, name))}"' for name in STRINGS if getattr(self, name)]
+        return " ".join(words + [f"{name}={getattr(self, name)}" for name in NUMBERS if getattr(self, name)])
 
     def with_word(self, name: str, value: str | int) -> OpMetadata:
         """A copy with one field set; KeyError: a name that is no field, TypeError: a wrong kind of value."""
-        wanted = str if name in _STRINGS else int if name in _NUMBERS else None
+        wanted = str if name in STRINGS else int if name in NUMBERS else None
         if wanted is None:
             raise KeyError(name)
         if not isinstance(value, wanted):
@@ -63,3 +65,43 @@ class ShardGroup:
 
     def __str__(self) -> str:
         return f"shard_{self.kind} {self.number}"
+
+
+# ---- read from text
+
+
+def read_metadata(scan: Scanner) -> tuple[OpMetadata, ...]:
+    """`={op_name="..." ...}`, or several of them in braces."""
+    scan.equals("metadata")
+    scan.expect("{", "metadata=")
+    if not scan.looking_at("{"):
+        return (_one_metadata(scan),)
+    found: list[OpMetadata] = []
+    while scan.accept("{"):
+        found.append(_one_metadata(scan))
+        if not scan.accept(","):
+            break
+    scan.expect("}", "the last metadata")
+    return tuple(found)
+
+
+def _one_metadata(scan: Scanner) -> OpMetadata:
+    result = OpMetadata()
+    seen: set[str] = set()
+    while not scan.accept("}"):
+        at = scan.skip()
+        word = scan.word()
+        if not word:
+            scan.fail("expected a metadata field or '}'")
+        if word in seen:
+            scan.fail(f"a second {word!r}", at=at)
+        seen.add(word)
+        scan.equals(word)
+        value = scan.string("text") if scan.is_string() else scan.integer("text or a number")
+        try:
+            result = result.with_word(word, value)
+        except KeyError:
+            scan.fail(f"unknown metadata field {word!r}", at=at)
+        except TypeError as error:
+            scan.fail(str(error), at=at)
+    return result

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlosharding.sharding.axis_reader import AxisReader
+from hlosharding.sharding.axis_reader import AxisReader, read_axis_sizes
 from hlosharding.sharding.device_count import count_devices
 from hlosharding.sharding.mesh import MeshInfo
-from hlosharding.sharding.metadata import OpMetadata
-from hlosharding.sharding.metadata_text import read_metadata
+from hlosharding.sharding.metadata import OpMetadata, read_metadata
 from hlosharding.sharding.named import AxisRef, NamedForm
 from hlosharding.sharding.scanner import Scanner
 from hlosharding.sharding.tile_assignment import TileAssignment
@@ -69,16 +68,7 @@ def _mesh(scan: Scanner) -> MeshInfo:
     if scan.word() != "mesh":
         scan.fail("expected mesh[...]", at=start)
     scan.expect("[", "mesh")
-    names: dict[str, int] = {}
-    while not scan.accept("]"):
-        if names:
-            scan.expect(",", "an axis")
-        at = scan.skip()
-        name = scan.string("an axis name")
-        if name in names:
-            scan.fail(f"two axes are named {name!r}", at=at)
-        scan.expect("=", f"axis {name!r}")
-        names[name] = scan.integer("an axis size")
+    names = read_axis_sizes(scan, lambda: scan.string("an axis name"))
     sizes = list(names.values())
     devices = _device_ids(scan, sizes)
     with scan.failing(start):

@@ -11,7 +11,7 @@ from typing import Any
 from hlosharding import wire
 from hlosharding.errors import ShardingError
 from hlosharding.sharding.device_count import count_devices
-from hlosharding.sharding.metadata import OpMetadata, ShardGroup
+from hlosharding.sharding.metadata import NUMBERS, STRINGS, OpMetadata, ShardGroup
 from hlosharding.sharding.named_proto import fill_named, read_named
 from hlosharding.sharding.subgroups import Kind, SubgroupType
 from hlosharding.sharding.tile_assignment import TileAssignment
@@ -22,10 +22,7 @@ _TYPES: dict[Kind, int] = {
 }  # fmt: skip
 _KINDS: dict[int, Kind] = {number: kind for kind, number in _TYPES.items()}
 _SUBGROUPS: dict[int, SubgroupType] = {0: "replicated", 4: "manual", 6: "unreduced"}
-_READ_FIELDS = (
-    "op_type", "op_name", "source_file", "source_line", "source_end_line", "source_column", "source_end_column",
-    "stack_frame_id",
-)  # fmt: skip
+_READ_FIELDS = (*STRINGS, *NUMBERS)
 
 
 def to_proto(sharding: ShardingValue) -> Any:

@@ -11,8 +11,7 @@ from typing import Any
 
 from hlosharding.errors import ShardingError
 from hlosharding.sharding.device_count import count_devices
-from hlosharding.sharding.metadata import ShardGroup
-from hlosharding.sharding.metadata_text import read_metadata
+from hlosharding.sharding.metadata import ShardGroup, read_metadata
 from hlosharding.sharding.named_text import parse_named
 from hlosharding.sharding.scanner import Scanner
 from hlosharding.sharding.subgroups import SUBGROUP_TYPES, SubgroupType

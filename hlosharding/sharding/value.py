@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from itertools import count
-from typing import Any, ClassVar, NoReturn, Self, TypeVar
+from typing import Any, ClassVar, NoReturn, Self, TypeVar, get_args
 from weakref import WeakValueDictionary
 
 import numpy.typing as npt
@@ -26,9 +26,7 @@ from hlosharding.sharding.subgroups import SUBGROUP_TYPES, Kind, SubgroupType, p
 from hlosharding.sharding.tile_assignment import INTERNING, Dims, TileAssignment, distinct
 
 _uids = count()
-_KIND_CODES: dict[str, int] = {
-    kind: i for i, kind in enumerate(("replicated", "maximal", "tiled", "manual", "unknown", "unreduced", "tuple"))
-}
+_KIND_CODES: dict[str, int] = {kind: i for i, kind in enumerate(get_args(Kind))}
 TilesLike = TileAssignment | npt.ArrayLike
 _Parts = tuple[Any, ...]
 
@@ -43,31 +41,10 @@ class ShardingValue(InNotebooks):
     """
 
     __slots__ = (
-        "__weakref__",
-        "_hash",
-        "_manual",
-        "_manual_subgroup",
-        "_meaning",
-        "_replicated",
-        "_text",
-        "_tile_maximal",
-        "_tiled",
-        "_unknown",
-        "_unreduced",
-        "data_dims",
-        "kind",
-        "memo",
-        "metadata",
-        "named_form",
-        "num_tiles",
-        "shard_group",
-        "subgroup_types",
-        "tile_assignment",
-        "tiled_data_rank",
-        "total_num_tiles",
-        "tuple_elements",
-        "uid",
-    )
+        "__weakref__ _hash _manual _manual_subgroup _meaning _replicated _text _tile_maximal _tiled _unknown"
+        " _unreduced data_dims kind memo metadata named_form num_tiles shard_group subgroup_types tile_assignment"
+        " tiled_data_rank total_num_tiles tuple_elements uid"
+    ).split()
 
     kind: Kind
     """replicated, maximal (one device), tiled, manual, unknown, unreduced or tuple."""

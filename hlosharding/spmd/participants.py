@@ -79,10 +79,7 @@ def device_groups(inst: Instruction, devices: Devices) -> Groups:
     >>> device_groups(main.add("all-reduce", x.shape, (x,), replica_groups=((0,),), channel_id=1), Devices(4))
     ((0, 1, 2, 3),)
     """
-    try:
-        return _device_groups(group_mode(inst), inst.replica_groups, devices)[0]
-    except _IdError as error:
-        raise _refusal(inst, error) from None
+    return _groups_and_rest(inst, devices)[0]
 
 
 def left_out(inst: Instruction, devices: Devices) -> tuple[int, ...]:
@@ -95,8 +92,12 @@ def left_out(inst: Instruction, devices: Devices) -> tuple[int, ...]:
     >>> left_out(main.add("all-to-all", x.shape, (x,), replica_groups=((0, 2),), channel_id=1), Devices(4))
     (1, 3)
     """
+    return _groups_and_rest(inst, devices)[1]
+
+
+def _groups_and_rest(inst: Instruction, devices: Devices) -> tuple[Groups, tuple[int, ...]]:
     try:
-        return _device_groups(group_mode(inst), inst.replica_groups, devices)[1]
+        return _device_groups(group_mode(inst), inst.replica_groups, devices)
     except _IdError as error:
         raise _refusal(inst, error) from None
 

@@ -167,7 +167,8 @@ class Uniformity:
         sharding = self._module.shardings.get(inst.id)
         tiles = np.zeros(partitions, np.int64)
         if sharding is not None:
-            leaf = sharding.normalize_tuple(len(inst.shape.leaves)).leaves[_leaf_index(inst, path)]
+            number = list(_paths(inst)).index(path) if path else 0
+            leaf = sharding.normalize_tuple(len(inst.shape.leaves)).leaves[number]
             tiles = _tile_classes(leaf, partitions)
         # Each replica is given arguments of its own.
         return self._joined([np.tile(tiles, replicas), np.repeat(np.arange(replicas), partitions)])
@@ -243,7 +244,3 @@ def _paths(inst: Instruction) -> Iterator[tuple[int, ...]]:
             yield from walk(part, (*path, index))
 
     return walk(inst.shape, ())
-
-
-def _leaf_index(inst: Instruction, path: tuple[int, ...]) -> int:
-    return list(_paths(inst)).index(path) if path else 0

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from hlosharding.errors import ModuleError
 from hlosharding.ir import COLLECTIVES_AND_STARTS, Computation, Instruction, Module, callers, collective_kind, verify
 from hlosharding.spmd.collective import CAUSE_ATTRIBUTE
-from hlosharding.spmd.participants import Devices, Groups, device_groups, devices_of, left_out, permute_pairs
+from hlosharding.spmd.participants import Devices, device_groups, devices_of, left_out, permute_pairs
 from hlosharding.spmd.program import PartialSums
 from hlosharding.spmd.uniformity import Uniformity
 
@@ -171,10 +171,6 @@ def _reduced_before(inst: Instruction, devices: Devices) -> Instruction | None:
         source = source.operands[0]
     if not _reduces(source) or CAUSE_ATTRIBUTE not in source.frontend_attributes:
         return None
-    group_of = _group_numbers(device_groups(source, devices))
+    group_of = {device: number for number, group in enumerate(device_groups(source, devices)) for device in group}
     shares = any(len({group_of[d] for d in group}) < len(group) for group in device_groups(inst, devices))
     return source if shares else None
-
-
-def _group_numbers(groups: Groups) -> dict[int, int]:
-    return {device: number for number, group in enumerate(groups) for device in group}

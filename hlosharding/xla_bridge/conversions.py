@@ -141,29 +141,20 @@ def _hlo_to_stablehlo(proto: bytes, _: frozenset[str]) -> bytes:
 
 
 def _hlo_to_sdy(proto: bytes, words: frozenset[str]) -> bytes:
-    module = _parsed(_hlo_to_stablehlo(proto, words))
-    with module.context:
-        with_sdy_attributes(module, num_partitions=int(*words))
-        return str(module).encode()
+    return str(_changed(_hlo_to_stablehlo(proto, words), with_sdy_attributes, int(*words))).encode()
 
 
 def _hlo_to_local_stablehlo(proto: bytes, words: frozenset[str]) -> bytes:
-    module = _parsed(_hlo_to_stablehlo(proto, words))
-    with module.context:
-        state_devices(module, int(*words))
-        return str(module).encode()
+    return str(_changed(_hlo_to_stablehlo(proto, words), state_devices, int(*words))).encode()
 
 
 def _behind_passes(text: bytes, words: frozenset[str]) -> bytes:
-    module = _parsed(text)
-    with module.context:
-        run_passes(module, *words)
-        return str(module).encode()
+    return str(_changed(text, run_passes, *words)).encode()
 
 
 def _stablehlo_to_hlo(module: bytes, _: frozenset[str]) -> bytes:
     if may_have_reshards(module):
-        module = _rewritten(module, with_constraints_only)
+        module = bytecode_of(_changed(module, with_constraints_only))
     if may_reduce_several(module, is_text=not module.startswith(_BYTECODE)):
         parsed = _parsed(module)
         living = without_fatal_ops(parsed)
@@ -188,12 +179,12 @@ def _bytecode_to_text(module: bytes, _: frozenset[str]) -> bytes:
     return _parsed(module).operation.get_asm(**limits).encode()
 
 
-def _rewritten(module: bytes, change: Callable[[Any], None]) -> bytes:
-    """Bytecode of a module behind a change."""
+def _changed(module: bytes, change: Callable[..., None], *arguments: Any) -> Any:
+    """Text or bytecode as an MLIR module, behind a change."""
     parsed = _parsed(module)
     with parsed.context:
-        change(parsed)
-    return bytecode_of(parsed)
+        change(parsed, *arguments)
+    return parsed
 
 
 def _parsed(module: bytes) -> Any:

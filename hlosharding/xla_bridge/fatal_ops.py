@@ -10,7 +10,7 @@ import re
 from typing import Any, NamedTuple
 
 from hlosharding.errors import LoadError
-from hlosharding.xla_bridge.private import bytecode_of, first_import
+from hlosharding.xla_bridge.private import bytecode_of, first_import, ops_of
 
 _REDUCE, _CONSTANT = "stablehlo.reduce", "stablehlo.constant"
 _IN_TEXT = re.compile(rb":\d+ = \"?stablehlo\.reduce\"?\(")
@@ -57,20 +57,10 @@ class _Found(NamedTuple):
 
 def _found(module: Any) -> _Found:
     """In one walk: it is all that this takes."""
-    advance = first_import("jaxlib.mlir.ir").WalkResult.ADVANCE
-    reduces: list[Any] = []
-    types: list[Any] = []
-
-    def visit(op: Any) -> Any:
-        name = op.operation.name
-        if name == _REDUCE and len(op.results) > 1:
-            reduces.append(op.operation)
-        elif name == _CONSTANT and type(element := op.results[0].type.element_type).__name__.startswith("Float6"):
-            types.append(element)
-        return advance
-
-    module.operation.walk(visit)
-    return _Found(reduces, next(iter(types), None))
+    ops = ops_of(module)
+    reduces = [op for op in ops if op.name == _REDUCE and len(op.results) > 1]
+    types = (op.results[0].type.element_type for op in ops if op.name == _CONSTANT)
+    return _Found(reduces, next((each for each in types if type(each).__name__.startswith("Float6")), None))
 
 
 def _is_used(value: Any) -> bool:

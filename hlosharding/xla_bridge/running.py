@@ -14,7 +14,7 @@ import numpy as np
 
 from hlosharding.errors import ExecutionError
 from hlosharding.xla_bridge.conversions import hlo_proto_to_stablehlo, without_shardings
-from hlosharding.xla_bridge.private import FATAL, first_import, jaxlib, xla_client
+from hlosharding.xla_bridge.private import FATAL, compile_options, first_import, jaxlib
 
 _PASSES_OFF = "sharding-propagation,spmd-partitioning"
 
@@ -101,20 +101,13 @@ def _compiled(text: str, devices: tuple[Any, ...], options: Any) -> CompiledModu
 
 
 def _compile_options(replicas: int, devices: Sequence[Any], *, with_shardy: bool = False) -> Any:
-    client = xla_client()
-    options = client.CompileOptions()
-    partitions = len(devices) // replicas
-    options.num_partitions, options.num_replicas = partitions, replicas
+    options = compile_options(devices, replicas)
     build = options.executable_build_options
-    build.num_partitions, build.num_replicas = partitions, replicas
     # XLA refuses more than one partition without the flag, so it is set and its two passes are disabled.
-    build.use_spmd_partitioning = partitions > 1
+    build.use_spmd_partitioning = len(devices) > replicas
     build.use_shardy_partitioner = with_shardy
     if not with_shardy:
         build.debug_options.xla_disable_hlo_passes = _PASSES_OFF
-    build.device_assignment = client.DeviceAssignment.create(
-        np.array([device.id for device in devices]).reshape(replicas, partitions)
-    )
     return options
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from hlosharding.xla_bridge.private import first_import
+from hlosharding.xla_bridge.private import first_import, ops_of
 
 _SHARDING_OF = {
     "sdy.reshard": "sharding",
@@ -34,15 +34,8 @@ def may_have_reshards(module: bytes) -> bool:
 
 def with_constraints_only(module: Any) -> None:
     """Change an MLIR module so that `sdy.sharding_constraint` stands for these ops; named computations are inlined."""
-    ops: list[Any] = []
     ir = first_import("jaxlib.mlir.ir")
-
-    def collect(op: Any) -> Any:
-        if op.operation.name in _SHARDING_OF or op.operation.name == _NAMED:
-            ops.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(collect)  # inner ops first
+    ops = [op for op in ops_of(module) if op.name in _SHARDING_OF or op.name == _NAMED]
     for op in ops:
         if op.name == _NAMED:
             _inline(op, ir)
@@ -92,14 +85,7 @@ _NAMING_PASSES = "xla-sdy-round-trip-import-shardy-attrs,sdy-lift-inlined-meshes
 def with_sdy_attributes(module: Any, num_partitions: int) -> None:
     """Change an MLIR module so that frontend attributes of Shardy's are its own attributes, constraints and meshes."""
     ir = first_import("jaxlib.mlir.ir")
-    ops: list[Any] = []
-
-    def collect(op: Any) -> Any:
-        ops.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(collect)
-    for op in ops:
+    for op in ops_of(module):
         if op.name == "func.func":
             _mark_arguments(op, ir)
         elif _FRONTEND in op.attributes and _target(op) != "xla.sdy.FuncResultSharding":

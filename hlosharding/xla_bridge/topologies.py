@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from hlosharding.errors import ExecutionError
 from hlosharding.xla_bridge.conversions import hlo_proto_to_stablehlo
-from hlosharding.xla_bridge.private import FATAL, first_import, jaxlib, xla_client
+from hlosharding.xla_bridge.private import FATAL, compile_options, first_import, jaxlib
 
 _COMPILE_ONLY = "compile_only_runtime"
 _INSTALL = "pip install 'hlosharding[cuda12]' (the plugin of this JAX's version; it needs no GPU)"
@@ -57,8 +55,9 @@ def compile_with_gspmd(
 
     `to_parameters`, `to_outputs`: may propagation choose their shardings?  Raises ExecutionError.
     """
-    options = _gspmd_options(devices)
+    options = compile_options(devices)
     build = options.executable_build_options
+    build.use_spmd_partitioning, build.use_shardy_partitioner = True, False
     build.allow_spmd_sharding_propagation_to_parameters = list(to_parameters)
     build.allow_spmd_sharding_propagation_to_output = list(to_outputs)
     text, client = hlo_proto_to_stablehlo(proto), devices[0].client
@@ -70,14 +69,3 @@ def compile_with_gspmd(
         return executable.hlo_modules()[0].to_string(), executable.get_compiled_memory_stats()
     except FATAL as error:
         raise ExecutionError(f"XLA could not compile the module: {str(error)[:2000]}") from error
-
-
-def _gspmd_options(devices: Sequence[Any]) -> Any:
-    client = xla_client()
-    options = client.CompileOptions()
-    build = options.executable_build_options
-    options.num_partitions = build.num_partitions = len(devices)
-    options.num_replicas = build.num_replicas = 1
-    build.use_spmd_partitioning, build.use_shardy_partitioner = True, False
-    build.device_assignment = client.DeviceAssignment.create(np.array([[device.id for device in devices]]))
-    return options

@@ -12,10 +12,12 @@ from types import ModuleType
 from typing import Any
 
 import hlosharding as hs
-from hlosharding import _ROOMS, errors
+from hlosharding import errors
 from tests.golden.ops_page import ROOT
 
 PAGE = ROOT / "docs" / "reference.md"
+ROOMS = {module: names for module, names in reversed(hs._NAMES.items()) if module != errors.__name__}
+"""Names by room, the highest floor first."""
 WIDTH = 110
 HEAD = """# Reference
 
@@ -133,7 +135,7 @@ def room(path: str) -> str:
     """The names of one room."""
     name = path.rpartition(".")[2]
     head = f"## [{name}](../hlosharding/{name}/README.md)\n\n{said(importlib.import_module(path))}\n"
-    return "\n".join([head, *map(entry, _ROOMS[path])])
+    return "\n".join([head, *map(entry, ROOMS[path])])
 
 
 def errors_table() -> str:
@@ -147,9 +149,9 @@ def index() -> str:
     """A line for each room, each name linked to its place on the page."""
     seen: Counter[str] = Counter()
     lines: list[str] = []
-    for path in reversed(_ROOMS):
+    for path in ROOMS:
         linked: list[str] = []
-        for name in _ROOMS[path]:
+        for name in ROOMS[path]:
             anchor = f"hs{name.lower()}"  # as GitHub makes it of the heading; a second one of that name gets a number
             linked.append(f"[`{name}`](#{anchor}{f'-{seen[anchor]}' if seen[anchor] else ''})")
             seen[anchor] += 1
@@ -159,4 +161,4 @@ def index() -> str:
 
 def page() -> str:
     """The whole page."""
-    return HEAD + "\n".join([index(), *map(room, reversed(_ROOMS)), errors_table()])
+    return HEAD + "\n".join([index(), *map(room, ROOMS), errors_table()])

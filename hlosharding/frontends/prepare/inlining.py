@@ -6,9 +6,9 @@ carries the call's name path and Python frames in front of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from hlosharding.ir import Computation, Edit, Instruction, rewrite
+from hlosharding.ir import Computation, Edit, Instruction, callees_first, rewrite
 
 _MAX_OP_NAME = 1024
 """Characters, as where XLA inlines calls: names of nested calls grow with each level."""
@@ -18,9 +18,9 @@ _COMPOSITE = ("composite.name", "composite.attributes", "composite.version")
 
 def flatten_calls(edit: Edit) -> None:
     """Give every call site, loop, branch and reducer a computation of its own."""
-    graph = _CallGraph(edit)
-    for computation in graph.callees_first():
-        for position, site in enumerate(graph.sites.get(computation, [])):
+    sites = _call_sites(edit)
+    for computation in _callees_first(edit, sites):
+        for position, site in enumerate(sites.get(computation, ())):
             if position > 0 or site.called.count(computation) > 1:
                 _clone_for(edit, site, computation)
 
@@ -35,48 +35,26 @@ def _clone_for(edit: Edit, site: Instruction, computation: Computation) -> None:
             worklist.extend(instruction.called)
 
 
-class _CallGraph:
-    """Who calls whom, as XLA's CallGraph sees it: call sites in order."""
+def _call_sites(edit: Edit) -> dict[Computation, list[Instruction]]:
+    """Who calls each computation, in order, as XLA's CallGraph sees it."""
+    sites: dict[Computation, list[Instruction]] = {}
+    for computation in edit.module.computations:
+        for instruction in edit.calls_of(computation):
+            for callee in instruction.called:
+                sites.setdefault(callee, []).append(instruction)
+    return sites
 
-    def __init__(self, edit: Edit) -> None:
-        self.edit = edit
-        self.sites: dict[Computation, list[Instruction]] = {}
-        self.callees: dict[Computation, list[Computation]] = {}
-        for computation in edit.module.computations:
-            found: dict[Computation, None] = {}
-            for instruction in edit.calls_of(computation):
-                for callee in instruction.called:
-                    self.sites.setdefault(callee, []).append(instruction)
-                    found.setdefault(callee)
-            self.callees[computation] = list(found)
 
-    def callees_first(self) -> list[Computation]:
-        """XLA's VisitNodes: depth first from each computation without callers."""
-        order: dict[Computation, None] = {}
-        for root in self.edit.module.computations:
-            if not self.sites.get(root):
-                self._visit(root, order)
-        return list(order)
-
-    def _visit(self, root: Computation, order: dict[Computation, None]) -> None:
-        seen = set(order)
-        stack = [(root, iter(self.callees[root]))]
-        seen.add(root)
-        while stack:
-            computation, remaining = stack[-1]
-            callee = next(remaining, None)
-            if callee is None:
-                stack.pop()
-                order[computation] = None
-            elif callee not in seen:
-                seen.add(callee)
-                stack.append((callee, iter(self.callees[callee])))
+def _callees_first(edit: Edit, sites: Mapping[Computation, object]) -> list[Computation]:
+    """XLA's VisitNodes: depth first from each computation without callers."""
+    roots = [root for root in edit.module.computations if root not in sites]
+    return callees_first(roots, lambda caller: (callee for i in edit.calls_of(caller) for callee in i.called))
 
 
 def inline_calls(edit: Edit) -> bool:
     """Inline every call that is not marked otherwise; true if there was one."""
     changed = False
-    for computation in _CallGraph(edit).callees_first():
+    for computation in _callees_first(edit, _call_sites(edit)):
         if "call" not in edit.opcodes(computation):
             continue
         for instruction in edit.post_order(computation):

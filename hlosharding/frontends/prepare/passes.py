@@ -92,16 +92,12 @@ def _zero_sized_to_constants(edit: Edit) -> None:
         for instruction in edit.post_order(computation):
             if instruction.opcode == "constant" or not _is_empty(instruction.shape):
                 continue
-            if not _is_alive(edit, instruction) or edit.has_side_effect(instruction):
+            if instruction not in edit.live(computation) or edit.has_side_effect(instruction):
                 continue
             if edit.is_safely_removable(instruction):
                 edit.replace(instruction, _empty_constant(edit, computation, instruction.shape))
             elif instruction.opcode == "parameter" and instruction.users and not edit.has_control(instruction):
                 edit.replace_uses(instruction, _empty_constant(edit, computation, instruction.shape))
-
-
-def _is_alive(edit: Edit, instruction: Instruction) -> bool:
-    return instruction in edit.live(instruction.computation)
 
 
 def _is_empty(shape: Shape) -> bool:

@@ -9,7 +9,7 @@ __all__ = ["FAMILIES", "MICROSOFT", "OPERATORS", "MustBeKnown", "Operator"]
 FAMILIES = tuple(
     import_module(f"{__name__}.{family}")
     for family in (
-        "activations", "attention", "classical", "control_flow", "convolution", "data_dependent", "elementwise",
+        "activations", "attention", "control_flow", "convolution", "data_dependent", "elementwise",
         "fused", "images", "indexing", "losses", "normalization", "optimizers", "pooling", "products",
         "quantization", "quantized_elementwise", "quantized_products", "random", "recurrent", "reductions",
         "refused", "resizing", "sequences", "shapes", "signal", "trees",

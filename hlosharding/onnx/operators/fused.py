@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from hlosharding.errors import LoadError
-from hlosharding.onnx.operators.activations import gelu
+from hlosharding.onnx.operators.activations import activation, gelu
 from hlosharding.onnx.operators.convolution import _conv
-from hlosharding.onnx.operators.named_activations import activation
 from hlosharding.onnx.operators.normalization import _layer_normalization, rms_normalized
 from hlosharding.onnx.operators.products import _gemm
 from hlosharding.onnx.operators.table import MICROSOFT, operator

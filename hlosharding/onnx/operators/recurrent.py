@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from hlosharding.errors import LoadError
-from hlosharding.onnx.operators.named_activations import Function, activation
+from hlosharding.onnx.operators.activations import Function, activation
 from hlosharding.onnx.operators.quantization import dynamically_quantized
 from hlosharding.onnx.operators.quantized_products import exact_product
 from hlosharding.onnx.operators.table import MICROSOFT, operator

@@ -148,3 +148,19 @@ def _softmax_zero(scores: Any) -> Any:
 _TRANSFORMS: Mapping[int, Callable[[Any], Any]] = {
     0: lambda scores: scores, 1: jax.nn.softmax, 2: jax.nn.sigmoid, 3: _softmax_zero, 4: ndtri,
 }  # fmt: skip
+
+
+# ---- other classical models
+
+_DOMAIN = "ai.onnx.ml"
+
+
+@operator("ArrayFeatureExtractor", 1, domain=_DOMAIN)
+def _array_feature_extractor(x: Any, places: Any) -> Any:
+    found = jnp.take(x, jnp.ravel(places), -1)
+    return found if x.ndim > 1 else found[None]
+
+
+@operator("Binarizer", 1, domain=_DOMAIN)
+def _binarizer(x: Any, *, threshold: float = 0.0) -> Any:
+    return (x > threshold).astype(x.dtype)

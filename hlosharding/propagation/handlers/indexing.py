@@ -160,22 +160,11 @@ def _all_parallel(op: OpView, ix: Indexing) -> ParallelDims | None:
     both = [d for d in (ix.batch, op.parallel) if d]
     if not both:
         return None
-    operand, indices, output = (
-        tuple(n for d in both for n in dims(d)) for dims in (_operand_dims, _indices_dims, _output_dims)
+    return ParallelDims(
+        operand=tuple(n for d in both for n in d.operand),
+        indices=tuple(n for d in both for n in d.indices),
+        output=tuple(n for d in both for n in d.output),
     )
-    return ParallelDims(operand, indices, output)
-
-
-def _operand_dims(dims: ParallelDims) -> tuple[int, ...]:
-    return dims.operand
-
-
-def _indices_dims(dims: ParallelDims) -> tuple[int, ...]:
-    return dims.indices
-
-
-def _output_dims(dims: ParallelDims) -> tuple[int, ...]:
-    return dims.output
 
 
 def _parallel_from_output(op: OpView, ix: Indexing, sharding: HloSharding) -> HloSharding | None:

@@ -17,8 +17,7 @@ from markupsafe import Markup
 
 from hlosharding.errors import HloShardingError
 from hlosharding.printable import printable, printable_lines
-from hlosharding.report.drawing import draw_svg
-from hlosharding.report.icons import SIZE
+from hlosharding.report.drawing import SIZE, draw_svg
 from hlosharding.report.model import Drawing, Facts, Lines, Part, Picture, Table, Text, Tree, View, Within
 from hlosharding.report.page.tables import LARGEST_DRAWING, Data, Icons, TableWriter
 from hlosharding.report.plain import cell_text

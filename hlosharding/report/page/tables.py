@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hlosharding.printable import printable, printable_lines
-from hlosharding.report.drawing import draw
-from hlosharding.report.icons import sharding_icon
+from hlosharding.report.drawing import draw, sharding_icon
 from hlosharding.report.model import (
     Cell,
     Column,

@@ -43,7 +43,8 @@ def comparison_section(about: ReportedProgram, other: Any, names: tuple[str, str
     >>> [row["ratio"] for row in view.parts[0].rows][-1]
     1.0
     """
-    ours, theirs = about.partitioned.cost, _cost_of(other, about)
+    module = other.module if isinstance(other, OptimizedProgram) else other
+    ours, theirs = about.partitioned.cost, cost(module, about.partitioned.machine)
     kinds = collectives_by_kind(
         {"ours": ours.collectives, "theirs": theirs.collectives}, {"ours": names[0], "theirs": names[1]}
     )
@@ -81,11 +82,6 @@ def _xla_row(one: CollectiveExplanation) -> dict[str, Any]:
         "ours": Shown(ours or ("none" if name else "not known"), [each.name for each in one.ours or ()]),
         "detail": collective_explanations_view([one]) if op is not None else None,
     }
-
-
-def _cost_of(other: Any, about: ReportedProgram) -> CostReport:
-    module = other.module if isinstance(other, OptimizedProgram) else other
-    return cost(module, about.partitioned.machine)
 
 
 def _by_line(ours: CostReport, theirs: CostReport, names: Sequence[str]) -> Table:

@@ -12,12 +12,11 @@ from itertools import takewhile
 
 from hlosharding.ir import Instruction, Stack
 from hlosharding.report.figures import as_seconds
-from hlosharding.report.flame import Calls, flame_svg
+from hlosharding.report.flame import Calls, flame_svg, treemap_svg
 from hlosharding.report.model import Column, Kind, Picture, Row, Table, Thread, View
 from hlosharding.report.places import function_place, line_place
 from hlosharding.report.sections.memory import alive_at_worst
 from hlosharding.report.sections.reported import ReportedProgram
-from hlosharding.report.treemap import treemap_svg
 
 Path = tuple[str, ...]
 """Of functions that call each other, the outermost first."""

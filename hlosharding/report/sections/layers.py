@@ -61,7 +61,8 @@ def blocks_of(about: ReportedProgram, computation: Computation) -> list[Block]:
     if not lines:
         return []
     place = {inst: number for number, inst in enumerate(lines)}
-    repeats = layers.find_repeats(_keys(about, lines), [_references(i, place) for i in lines], _alive(lines, place))
+    references = [tuple((place.get(operand, -1), 0) for operand in inst.operands) for inst in lines]
+    repeats = layers.find_repeats(_keys(about, lines), references, _alive(lines, place))
     repeat_at = {start: repeat for repeat in repeats for start in repeat.starts}
     return list(_in_order(lines, repeat_at))
 
@@ -70,10 +71,6 @@ def _keys(about: ReportedProgram, lines: Sequence[Instruction]) -> list[int]:
     """Equal numbers: equal ops with equal shardings."""
     sameness, numbers = Sameness(), dict[object, int]()
     return [numbers.setdefault((sameness.op(i), about.sharding(i)), len(numbers)) for i in lines]
-
-
-def _references(inst: Instruction, place: dict[Instruction, int]) -> tuple[tuple[int, int], ...]:
-    return tuple((place.get(operand, -1), 0) for operand in inst.operands)
 
 
 def _alive(lines: Sequence[Instruction], place: dict[Instruction, int]) -> list[int]:

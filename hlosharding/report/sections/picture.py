@@ -11,8 +11,8 @@ from html import escape
 from hlosharding.compiler import Partitioned
 from hlosharding.ir import Instruction
 from hlosharding.printable import printable
+from hlosharding.report.drawing import SIZE, sharding_icon
 from hlosharding.report.figures import as_bytes, as_count, as_large, as_seconds
-from hlosharding.report.icons import SIZE, sharding_icon
 from hlosharding.report.places import picture_place, value_place
 from hlosharding.report.sections.graph import ComputationPart, parts_of, result_of
 from hlosharding.report.sections.layers import Block

@@ -17,7 +17,7 @@ import numpy as np
 from hlosharding.reshard.for_time.search import TimeSearch, is_close_look
 from hlosharding.reshard.for_time.tile_edges import moved_edges
 from hlosharding.reshard.layout import Dims, Layout, Table
-from hlosharding.reshard.matching import MOST_MATCHED, count_shared, inverse, match_rows, staying_first, taken_from
+from hlosharding.reshard.matching import MOST_MATCHED, count_shared, match_rows, staying_first, taken_from
 from hlosharding.reshard.objectives import least_seconds
 from hlosharding.reshard.planned_steps import Steps
 from hlosharding.reshard.steps import AllGather, DynamicSlice, Pad, Permute, Slice
@@ -169,7 +169,7 @@ def _parts_then_gather(search: TimeSearch, times: Sequence[int]) -> Iterator[Ste
         score = count_shared(source, _in_parts(target, times, in_order))
         is_other_tile = (target.index[:, None] != target.index[None]).any(axis=2)
         score[is_other_tile] = -1
-        assignments.append(inverse(match_rows(staying_first(score)))[in_order])
+        assignments.append(np.argsort(match_rows(staying_first(score)))[in_order])
     for parts in assignments:
         fine = _in_parts(target, times, parts)
         for fetch in _fetched(search, source, fine):

@@ -18,7 +18,7 @@ from hlosharding.reshard.for_time.search import TimeSearch
 from hlosharding.reshard.for_time.tile_edges import moved_edges
 from hlosharding.reshard.intermediates import keep_source_order
 from hlosharding.reshard.layout import Layout, layout_of
-from hlosharding.reshard.matching import inverse, taken_from
+from hlosharding.reshard.matching import taken_from
 from hlosharding.reshard.planned_steps import Steps
 from hlosharding.reshard.steps import Permute
 from hlosharding.sharding import HloSharding
@@ -54,7 +54,7 @@ def _reordered(plans: Iterable[Steps], sources: list[int]) -> Iterator[Steps]:
 
     Steps behind it are those of other devices: what device d did, the one that takes its tile does.
     """
-    permute, names = Permute(tuple(zip(sources, range(len(sources)), strict=True))), inverse(sources)
+    permute, names = Permute(tuple(zip(sources, range(len(sources)), strict=True))), np.argsort(sources)
     for steps in plans:
         for at in range(len(steps), -1, -1):
             yield (*steps[:at], permute, *(step.rename_devices(names) for step in steps[at:]))

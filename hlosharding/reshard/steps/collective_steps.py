@@ -92,9 +92,6 @@ class AllReduce(_UniformCollective):
     opcode = "all-reduce"
     kind: str
 
-    def result(self, local: Shape) -> Shape:
-        return local
-
     def exchange(self, members: Tiles) -> Tiles:
         return meaning.all_reduce(members, partial(reduce_arrays, self.kind))
 
@@ -223,9 +220,6 @@ class Permute(Step):
     """Each target takes its source's whole tile; the pairs name every device once on each side."""
 
     pairs: Pairs
-
-    def result(self, local: Shape) -> Shape:
-        return local
 
     def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
         out = [np.zeros_like(t) for t in tiles]

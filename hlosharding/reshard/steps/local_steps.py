@@ -68,7 +68,7 @@ class DynamicSlice(Step):
         return local.with_dims(self.sizes)
 
     def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
-        return [_cut(t, [table[d] for table in self.starts], self.sizes) for d, t in enumerate(tiles)]
+        return [t[_region(t.shape, [table[d] for table in self.starts], self.sizes)] for d, t in enumerate(tiles)]
 
     def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
         return emitter.dynamic_slice(x, [emitter.per_device(table) for table in self.starts], self.sizes)
@@ -78,10 +78,6 @@ class DynamicSlice(Step):
 
     def __str__(self) -> str:
         return f"each keeps its {list(self.sizes)}"
-
-
-def _cut(tile: npt.NDArray[Any], starts: Sequence[int], sizes: Dims) -> npt.NDArray[Any]:
-    return tile[_region(tile.shape, starts, sizes)]
 
 
 def _region(whole: Sequence[int], starts: Sequence[int], sizes: Dims) -> tuple[slice, ...]:
@@ -96,9 +92,6 @@ class Keep(Step):
 
     keeps: tuple[bool, ...]
     kind: str
-
-    def result(self, local: Shape) -> Shape:
-        return local
 
     def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
         nothing = identity(self.kind, Shape.from_dtype(tiles[0].dtype, ()))

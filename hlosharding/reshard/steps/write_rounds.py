@@ -119,7 +119,7 @@ def _side_by_side(
 
     def gap(upto: int) -> None:
         if upto > end:
-            parts.append(emitter.full(fill, shape.with_dims(_resized(shape.dims, dim, upto - end))))
+            parts.append(emitter.full(fill, shape.with_dim(dim, upto - end)))
 
     for place, turns in strip.turns:
         gap(place)
@@ -132,10 +132,6 @@ def _side_by_side(
         end = place + window.dims[dim]
     gap(shape.dims[dim])
     return emitter.concatenate(parts, dim)
-
-
-def _resized(dims: Dims, dim: int, size: int) -> Dims:
-    return tuple(size if d == dim else s for d, s in enumerate(dims))
 
 
 def _over(emitter: Emitter, below: Instruction | None, piece: Instruction, turn: Round) -> Instruction:

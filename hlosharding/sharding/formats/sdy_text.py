@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hlosharding.sharding.axis_reader import AxisReader
+from hlosharding.sharding.axis_reader import AxisReader, read_axis_sizes
 from hlosharding.sharding.formats.mlir_text import read_name, read_string, read_symbol, write_string, write_symbol
 from hlosharding.sharding.mesh import MeshInfo
 from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm
@@ -83,16 +83,7 @@ def read_mesh(scan: Scanner) -> NamedForm:
     start = scan.skip()
     scan.expect("<", "mesh")
     scan.expect("[", "'<'")
-    sizes: dict[str, int] = {}
-    while not scan.accept("]"):
-        if sizes:
-            scan.expect(",", "an axis")
-        at = scan.skip()
-        name = read_string(scan, "an axis name")
-        if name in sizes:
-            scan.fail(f"two axes are named {name!r}", at=at)
-        scan.expect("=", f"axis {name!r}")
-        sizes[name] = scan.integer("an axis size")
+    sizes = read_axis_sizes(scan, lambda: read_string(scan, "an axis name"))
     devices = _device_ids(scan)
     scan.expect(">", "the mesh")
     if not sizes and devices is not None and len(devices) == 1:

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from hlosharding import xla_bridge
-from hlosharding.executor import ShardMapProgram, as_python
+from hlosharding.executor import ShardMapProgram
 from hlosharding.executor.axes import Axes
 from hlosharding.executor.axis_choice import Needs, choose_axes
+from hlosharding.executor.source import write_source
 from hlosharding.executor.text import identifier, scalar_text, wrap_items
 from hlosharding.ir import Builder, Module, Shape
 from hlosharding.sharding import HloSharding, MeshInfo
@@ -120,13 +121,13 @@ def test_long_functions_are_cut() -> None:
 
 
 def test_names_and_lines_are_the_users() -> None:
-    source = as_python(traced(network, weights(2), X))
+    source = write_source(traced(network, weights(2), X)).text
     assert "layers_1_up" in source
     assert "# test_source.py:" in source
 
 
 def test_many_inputs_are_a_record() -> None:
-    source = as_python(traced(network, weights(20), X))
+    source = write_source(traced(network, weights(20), X)).text
     assert 'inputs["layers_19_down"]' in source
     assert '"layers_19_down": P(),  # f32[8,4]' in source
 
@@ -134,7 +135,7 @@ def test_many_inputs_are_a_record() -> None:
 def test_cause_stands_behind_its_line() -> None:
     module = chain(3)
     number = module.entry.root.id
-    assert "  # the root of it all" in as_python(module, causes={number: "the root of it all"})
+    assert "  # the root of it all" in write_source(module, causes={number: "the root of it all"}).text
 
 
 def test_text_is_what_runs_and_tracebacks_show_it() -> None:
@@ -149,7 +150,7 @@ def test_equal_functions_are_written_once() -> None:
     def reductions(x: Any) -> Any:
         return jnp.argmax(x, 0), jnp.argmax(x, 1), jnp.argmax(x[::-1], 1)
 
-    written = functions_of(as_python(traced(reductions, X)))
+    written = functions_of(write_source(traced(reductions, X)).text)
     assert sum(name.startswith("region") for name in written) <= 1, list(written)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from hlosharding.plans.source_edits import Edit, behind_imports, body_start, edited, span_of
+from hlosharding.plans.source_change import Edit, behind_imports, body_start, edited, span_of
 
 
 def test_parts_within_parts_that_begin_and_end_together() -> None:

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from hlosharding.report.icons import SIZE, sharding_icon
+from hlosharding.report.drawing import SIZE, sharding_icon
 from hlosharding.sharding import HloSharding
 
 CASES = {

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hlosharding.report.treemap import squarify, treemap_svg
+from hlosharding.report.flame import squarify, treemap_svg
 
 
 @given(st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=60))
