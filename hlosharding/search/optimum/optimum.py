@@ -24,7 +24,7 @@ from hlosharding.partitioner import ObjectivePrices, even_placements
 from hlosharding.search.batch_arguments import find_batch
 from hlosharding.search.choices import solve_choices
 from hlosharding.search.in_turn import Promise, improve_in_turn, is_better, largest_first, promise
-from hlosharding.search.optimum.nodes import Spent, Weights
+from hlosharding.search.optimum.nodes import NOTHING, Spent, Weights
 from hlosharding.search.optimum.program_choices import ProgramChoices
 from hlosharding.search.optimum.reshard_table import Integers
 from hlosharding.search.strategies import mesh_of
@@ -238,6 +238,7 @@ class _Run:
         if found and not any(one.fits and one.time_s <= _AS_PREDICTED * one.spent.least for one in found):
             found += self.fitting(_SERIAL)
             found += self._all_of(np.zeros(len(self.choices.nodes), np.int64), 0.0)  # all on all devices
+            found.append(self._of_data())
         return found
 
     def fitting(self, weights: Weights) -> Iterator[Optimum]:
@@ -261,6 +262,23 @@ class _Run:
         said = _of_arguments(shardings), _of_ops(shardings)
         return [Optimum(self.choices.module, self.machine, self.mesh, shardings, one, spent, bound) for one in said]
 
+    def _of_data(self) -> Optimum:
+        """The batch split, all else whole, and what a simulation finds of that: an answer that no sum of prices shows,
+        where collectives that start at once, and run behind others, are most of what it takes."""
+        choices = self.choices
+        shardings = choices.shardings(np.zeros(len(choices.nodes), np.int64))
+        arguments = (p for p in choices.module.entry.parameters if p in shardings)
+        shardings |= {p: self._by_rows(p) for p in arguments if p.parameter_number in choices.batch}
+        found = Optimum(choices.module, self.machine, self.mesh, shardings, _of_arguments(shardings), NOTHING, 0.0)
+        simulated = found.simulation
+        return replace(found, spent=Spent(simulated.compute_s, simulated.exposed_comm_s, 0.0))
+
+    def _by_rows(self, argument: Instruction) -> HloSharding:
+        """Its first dim over as many devices as it may be."""
+        rest = argument.shape.dims[1:]
+        placements = self.choices.nodes[self.choices.node_of(argument, 0)].placements
+        return max(placements, key=lambda p: (p.tile_shape(argument.shape.dims)[1:] == rest, p.num_tiles))
+
     def _solve(self, weights: Weights, memory: float) -> _Answer | None:
         """The choices of the least cost, all reshards that they need planned; None where nothing fits."""
         while True:
@@ -269,7 +287,7 @@ class _Run:
             if found.chosen is None:
                 self.is_out_of_time |= found.bound < inf
                 return None
-            if not self.choices.plan_reshards(found.chosen):
+            if not self.choices.plan_reshards(found.chosen) and not self.choices.slow_down(found.chosen):
                 return _Answer(found.chosen, found.bound - self.choices.most_held)
 
 
