@@ -5,10 +5,10 @@ Floor: search.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property
 
-from hlosharding.cost import Kernels, Machine, OpWork, count_operations, local_time, matrix_sizes, op_work
+from hlosharding.cost import Kernels, Machine, OpWork, cost, count_operations, local_time, matrix_sizes, op_work
 from hlosharding.ir import Instruction, Module, Shape
 from hlosharding.partitioner import OpSplit
 from hlosharding.search.optimum.one_device import run_on_one_device
@@ -32,8 +32,8 @@ class OpSeconds:
     """
 
     def __init__(self, module: Module, machine: Machine) -> None:
-        local, self.ops = run_on_one_device(module)
-        self.machine, self.kernels = machine, Kernels(local, joins=machine.platform != "cpu")
+        self.local, self.ops = run_on_one_device(module)
+        self.machine, self.kernels = machine, Kernels(self.local, joins=machine.platform != "cpu")
 
     @cached_property
     def hidden(self) -> Container[Instruction]:
@@ -62,6 +62,12 @@ class OpSeconds:
         bound = local_time(part, 0.0, self.machine) - self.machine.launch
         is_bound = bound >= self.machine.launch and self.of_split(op, split) <= (bound + self.machine.launch) * _ROUNDED
         return bound * is_bound
+
+    def of_others(self, names: Iterable[str]) -> float:
+        """Of a step, the starts of the kernels of all ops but these."""
+        these = {op for name in names for op in self.ops.get(name, ())}
+        rows = (row for row in cost(self.local, self.machine).rows if row.time_s and row.instruction not in these)
+        return self.machine.launch * sum(row.executions for row in rows)
 
     def _seconds(self, op: Instruction, work: OpWork, share: float, of_bytes: float) -> float:
         """`share`: of the operations; `of_bytes`: of what is read and written.  Where it is called from several places,

@@ -7,9 +7,10 @@ again until its answer needs no other: then nothing that was left unplanned can 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import takewhile
 from math import inf
 from typing import Any, NamedTuple
 
@@ -238,7 +239,7 @@ class _Run:
         if found and not any(one.fits and one.time_s <= _AS_PREDICTED * one.spent.least for one in found):
             found += self.fitting(_SERIAL)
             found += self._all_of(np.zeros(len(self.choices.nodes), np.int64), 0.0)  # all on all devices
-            found.append(self._of_data())
+            found += self._by_examples()
         return found
 
     def fitting(self, weights: Weights) -> Iterator[Optimum]:
@@ -262,22 +263,23 @@ class _Run:
         said = _of_arguments(shardings), _of_ops(shardings)
         return [Optimum(self.choices.module, self.machine, self.mesh, shardings, one, spent, bound) for one in said]
 
-    def _of_data(self) -> Optimum:
-        """The batch split, all else whole, and what a simulation finds of that: an answer that no sum of prices shows,
-        where collectives that start at once, and run behind others, are most of what it takes."""
+    def _by_examples(self) -> Iterator[Optimum]:
+        """The batch split along a dim that all of it shares, all else whole, and what a simulation finds of that: where
+        most of a step is the start of kernels and collectives, sums of prices do not tell what runs at once."""
         choices = self.choices
-        shardings = choices.shardings(np.zeros(len(choices.nodes), np.int64))
-        arguments = (p for p in choices.module.entry.parameters if p in shardings)
-        shardings |= {p: self._by_rows(p) for p in arguments if p.parameter_number in choices.batch}
-        found = Optimum(choices.module, self.machine, self.mesh, shardings, _of_arguments(shardings), NOTHING, 0.0)
-        simulated = found.simulation
-        return replace(found, spent=Spent(simulated.compute_s, simulated.exposed_comm_s, 0.0))
+        whole = choices.shardings(np.zeros(len(choices.nodes), np.int64))
+        batch = [p for p in choices.find_examples() if p in whole]
+        for dim in _leading_dims_shared(batch):
+            shardings = whole | {p: self._most_split(p, dim) for p in batch}
+            found = Optimum(choices.module, self.machine, self.mesh, shardings, _of_arguments(shardings), NOTHING, 0.0)
+            simulated = found.simulation
+            yield replace(found, spent=Spent(simulated.compute_s, simulated.exposed_comm_s, 0.0))
 
-    def _by_rows(self, argument: Instruction) -> HloSharding:
-        """Its first dim over as many devices as it may be."""
-        rest = argument.shape.dims[1:]
+    def _most_split(self, argument: Instruction, dim: int) -> HloSharding:
+        """One dim over as many devices as it may be, no other one."""
         placements = self.choices.nodes[self.choices.node_of(argument, 0)].placements
-        return max(placements, key=lambda p: (p.tile_shape(argument.shape.dims)[1:] == rest, p.num_tiles))
+        tiles = {place: argument.shape.dims[dim] // place.tile_shape(argument.shape.dims)[dim] for place in placements}
+        return max(placements, key=lambda place: (tiles[place] == place.num_tiles, place.num_tiles))
 
     def _solve(self, weights: Weights, memory: float) -> _Answer | None:
         """The choices of the least cost, all reshards that they need planned; None where nothing fits."""
@@ -288,7 +290,14 @@ class _Run:
                 self.is_out_of_time |= found.bound < inf
                 return None
             if not self.choices.plan_reshards(found.chosen) and not self.choices.slow_down(found.chosen):
-                return _Answer(found.chosen, found.bound - self.choices.most_held)
+                others = weights.compute * self.choices.others_s
+                return _Answer(found.chosen, found.bound - self.choices.most_held + others)
+
+
+def _leading_dims_shared(arguments: Sequence[Instruction]) -> range:
+    """The first dims, of which all arguments have the same sizes."""
+    sizes = zip(*(argument.shape.dims for argument in arguments), strict=False)
+    return range(sum(1 for _ in takewhile(lambda each: len(set(each)) == 1, sizes)))
 
 
 def _of_arguments(shardings: Mapping[Instruction, HloSharding]) -> dict[str, HloSharding]:

@@ -152,7 +152,7 @@ class ProgramChoices:
             numbers = edge.reshards[chosen[edge.first], chosen[edge.second] :][:1]
             moved[edge.behind is not None] += float(self._moving(edge, seconds[numbers], least_bytes[numbers])[0])
         rate = sustained_rate(self.prices.machine, products / compute if compute else 0.0)
-        return Spent(compute + (1 / rate - 1) * products, moved[False], moved[True])
+        return Spent(self.others_s + compute + (1 / rate - 1) * products, moved[False], moved[True])
 
     def slow_down(self, chosen: Integers) -> bool:
         """Is less power left for products than was thought, if these are the choices?  From now on that is known."""
@@ -161,6 +161,13 @@ class ProgramChoices:
         is_less = rate < self.rate * _FALLEN
         self.rate = rate if is_less else self.rate
         return is_less
+
+    @cached_property
+    def others_s(self) -> float:
+        """Seconds of what there is no choice for: single elements, and what the partitioner makes anew."""
+        elements = (op for op in self.classes.order if op.opcode in ELEMENTWISE and op.shape.size > 1)
+        ops = (op for op in self.classes.order if self._like(op)[0] in self.of_op)
+        return self.seconds.of_others({op.name for op in (*elements, *ops)})
 
     def _computing(self, chosen: Integers) -> tuple[float, float]:
         """Seconds at full power, and those of them in products."""
@@ -192,6 +199,13 @@ class ProgramChoices:
             if node is not None and inst.shape.size > 1:
                 found[inst] = self.nodes[node].placements[chosen[node]]
         return found
+
+    def find_examples(self) -> list[Instruction]:
+        """The arguments that are new to each step; of a step of which nobody knows these, those that it does not update."""
+        updated = set(self.updated.values())
+        arguments = self.module.entry.parameters
+        is_new = [p.parameter_number in self.batch if self.batch else p not in updated for p in arguments]
+        return [p for p, new in zip(arguments, is_new, strict=True) if new and (self.batch or updated)]
 
     # ---- nodes
 
