@@ -355,7 +355,7 @@ class _PriceTable:
 
 
 def sustained_rate(machine: Machine, share: float) -> float:
-    """Of the rate of products that are such a share of what a program computes, the part that the chip's power sustains.
+    """The part of their rate that the chip's power sustains for products which are such a share of what is computed.
 
     >>> from hlosharding.cost import machines
     >>> sustained_rate(machines.h100(), 0.5), sustained_rate(machines.h100(), 1.0)

@@ -1,7 +1,7 @@
 """The program as one device runs all of it: its kernels are those of any part, but for what collectives come between.
 
-Floor: search.  As written a program has calls, tuples and constants twice, at which kernels seem to end; the partitioner
-leaves none of them.
+Floor: search.  As written a program has calls, tuples, and equal constants, at which kernels seem to end; the
+partitioner leaves none of them.
 """
 
 from __future__ import annotations

@@ -64,10 +64,11 @@ class OpSeconds:
         return bound * is_bound
 
     def of_others(self, names: Iterable[str]) -> float:
-        """Of a step, the starts of the kernels of all ops but these."""
+        """Of a step, of the kernels of all ops but these, what they make split over all devices."""
         these = {op for name in names for op in self.ops.get(name, ())}
-        rows = (row for row in cost(self.local, self.machine).rows if row.time_s and row.instruction not in these)
-        return self.machine.launch * sum(row.executions for row in rows)
+        rows = [row for row in cost(self.local, self.machine).rows if row.time_s and row.instruction not in these]
+        starts = self.machine.launch * sum(row.executions for row in rows)
+        return starts + (sum(row.time_s for row in rows) - starts) / self.machine.num_devices
 
     def _seconds(self, op: Instruction, work: OpWork, share: float, of_bytes: float) -> float:
         """`share`: of the operations; `of_bytes`: of what is read and written.  Where it is called from several places,

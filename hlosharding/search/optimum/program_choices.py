@@ -201,7 +201,7 @@ class ProgramChoices:
         return found
 
     def find_examples(self) -> list[Instruction]:
-        """The arguments that are new to each step; of a step of which nobody knows these, those that it does not update."""
+        """The arguments that are new to each step; where nobody knows these, those that it does not update."""
         updated = set(self.updated.values())
         arguments = self.module.entry.parameters
         is_new = [p.parameter_number in self.batch if self.batch else p not in updated for p in arguments]
