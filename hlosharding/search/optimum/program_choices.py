@@ -149,18 +149,21 @@ class ProgramChoices:
         compute, products = self._computing(chosen)
         moved, seconds, least_bytes = {False: 0.0, True: 0.0}, self.table.seconds, self.table.least_bytes
         for edge in self.edges:
-            numbers = edge.reshards[chosen[edge.first], chosen[edge.second] :][:1]
-            moved[edge.behind is not None] += float(self._moving(edge, seconds[numbers], least_bytes[numbers])[0])
-        rate = sustained_rate(self.prices.machine, products / compute if compute else 0.0)
-        return Spent(self.others_s + compute + (1 / rate - 1) * products, moved[False], moved[True])
+            number = edge.reshards[chosen[edge.first], chosen[edge.second]]
+            moved[edge.behind is not None] += float(self._moving(edge, seconds[number], least_bytes[number]))
+        slower = 1 / self._rate_of(compute, products) - 1
+        return Spent(self.others_s + compute + slower * products, moved[False], moved[True])
 
     def slow_down(self, chosen: Integers) -> bool:
         """Is less power left for products than was thought, if these are the choices?  From now on that is known."""
-        compute, products = self._computing(chosen)
-        rate = sustained_rate(self.prices.machine, products / compute if compute else 0.0)
+        rate = self._rate_of(*self._computing(chosen))
         is_less = rate < self.rate * _FALLEN
         self.rate = rate if is_less else self.rate
         return is_less
+
+    def _rate_of(self, compute: float, products: float) -> float:
+        """Of products that take so much of a step, as `rate`."""
+        return sustained_rate(self.prices.machine, products / compute if compute else 0.0)
 
     @cached_property
     def others_s(self) -> float:

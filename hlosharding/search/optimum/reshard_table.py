@@ -22,6 +22,10 @@ Source = tuple[HloSharding, str | None]
 """How an array lies, and by what partial results combine."""
 
 
+_LEAST = 1e-12
+"""Seconds: nothing that is moved takes less."""
+
+
 class Reshard(NamedTuple):
     """Of an array, partial results combined on the way."""
 
@@ -64,8 +68,8 @@ class ReshardTable:
     def share_joined(self, nbytes: Numbers, times: float) -> Numbers:
         """What reshards by which a device receives so many bytes take where XLA's combiner joins them with others to so
         many times their bytes, over what each takes alone: all start once."""
-        alone, joined = (least_seconds_of_each(n * nbytes, self.prices.machine) for n in (1, times))
-        return np.divide(joined / times, alone, out=np.ones_like(alone), where=alone > 0)
+        alone, joined = (least_seconds_of_each(n * nbytes, self.prices.machine) for n in (1.0, times))
+        return np.where(alone > 0, joined / times / np.maximum(alone, _LEAST), 1.0)
 
     def plan(self, numbers: Iterable[int]) -> int:
         """Plan those that are not yet; how many these were."""
