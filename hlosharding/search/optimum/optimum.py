@@ -215,6 +215,8 @@ _TRIES = 3
 """At a memory that is scaled by what the program then takes: temporary arrays, and what is gathered, come on top."""
 _AS_PREDICTED = 1.01
 """Times the prediction: so near, no other answer is asked for."""
+_STARTS = 0.1
+"""Of a step, in starts of kernels: above that sums of prices, though right, leave out what the simulation finds."""
 _LESS = 0.95
 """So much of what would fit is asked for then: other choices leave other things beside."""
 
@@ -230,16 +232,18 @@ class _Run:
     """Was there a question to which it found no answer?"""
 
     def all_found(self) -> list[Optimum]:
-        """What is best if all is hidden that may be; where that program takes longer, what is best if nothing is."""
+        """What is best if all is hidden that may be; where that program takes longer, what is best if nothing is, and
+        what nobody needs a search for, as where kernels are short."""
         found = list[Optimum]()
         for hidden in _HIDDEN:
             found += self.fitting(Weights(1 - hidden, hidden))
             if not found or found[-1].spent.hidden <= found[-1].spent.compute:
                 break
-        if found and not any(one.fits and one.time_s <= _AS_PREDICTED * one.spent.least for one in found):
+        is_as_predicted = any(one.fits and one.time_s <= _AS_PREDICTED * one.spent.least for one in found)
+        if found and not is_as_predicted:
             found += self.fitting(_SERIAL)
-            found += self._all_of(np.zeros(len(self.choices.nodes), np.int64), 0.0)  # all on all devices
-            found += self._by_examples()
+        if found and not (is_as_predicted and found[0].simulation.breakdown.launch_s < _STARTS * found[0].time_s):
+            found += self._simplest()
         return found
 
     def fitting(self, weights: Weights) -> Iterator[Optimum]:
@@ -263,17 +267,20 @@ class _Run:
         said = _of_arguments(shardings), _of_ops(shardings)
         return [Optimum(self.choices.module, self.machine, self.mesh, shardings, one, spent, bound) for one in said]
 
-    def _by_examples(self) -> Iterator[Optimum]:
-        """The batch split along a dim that all of it shares, all else whole, and what a simulation finds of that: where
-        most of a step is the start of kernels and collectives, sums of prices do not tell what runs at once."""
-        choices = self.choices
-        whole = choices.shardings(np.zeros(len(choices.nodes), np.int64))
-        batch = [p for p in choices.find_examples() if p in whole]
+    def _simplest(self) -> Iterator[Optimum]:
+        """All on all devices; and the batch split along a dim that all of it shares.  Sums of prices do not tell which
+        starts of kernels and collectives are at once; the simulation does."""
+        whole = self.choices.shardings(np.zeros(len(self.choices.nodes), np.int64))
+        batch = [p for p in self.choices.find_examples() if p in whole]
+        yield self._simulated(whole)
         for dim in _leading_dims_shared(batch):
-            shardings = whole | {p: self._most_split(p, dim) for p in batch}
-            found = Optimum(choices.module, self.machine, self.mesh, shardings, _of_arguments(shardings), NOTHING, 0.0)
-            simulated = found.simulation
-            yield replace(found, spent=Spent(simulated.compute_s, simulated.exposed_comm_s, 0.0))
+            yield self._simulated(whole | {p: self._most_split(p, dim) for p in batch})
+
+    def _simulated(self, shardings: Mapping[Instruction, HloSharding]) -> Optimum:
+        """An answer by its arguments."""
+        said = _of_arguments(shardings)
+        found = Optimum(self.choices.module, self.machine, self.mesh, shardings, said, NOTHING, 0.0)
+        return replace(found, spent=Spent(found.simulation.compute_s, found.simulation.exposed_comm_s, 0.0))
 
     def _most_split(self, argument: Instruction, dim: int) -> HloSharding:
         """One dim over as many devices as it may be, no other one."""
@@ -289,7 +296,11 @@ class _Run:
             if found.chosen is None:
                 self.is_out_of_time |= found.bound < inf
                 return None
-            if not self.choices.plan_reshards(found.chosen) and not self.choices.slow_down(found.chosen):
+            self.choices.plan_reshards(found.chosen)
+            self.choices.slow_down(found.chosen)
+            # Prices only rise: what still costs what it did, or little more than nothing is below, is an answer.
+            cost = self.choices.problem(weights, memory).cost_of(found.chosen)
+            if cost <= max(found.cost, found.bound * (1 + _GAP)):
                 others = weights.compute * self.choices.others_s
                 return _Answer(found.chosen, found.bound - self.choices.most_held + others)
 
