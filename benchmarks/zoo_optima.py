@@ -34,10 +34,8 @@ def measured(name: str, scale: int) -> Row:
 
     devices.choose_platform()
     [model] = [m for m in MODELS if m.name == name]
-    machine, mesh = hs.machines.h100(8), model.mesh()
-    program = model.build(mesh, scale)
-    given = hs.jit(program.function, mesh=mesh, **program.options).trace(*_shapes(program.arguments))
-    by_hand = given.propagate().partition().partitioned
+    machine = hs.machines.h100(8)
+    by_hand = written_by_hand(model, scale)
     module, start = unannotated(model, scale), time.process_time()
     best = hs.find_optimum(module, machine, dict(model.axes)).improved(STEPS)
     row: Row = {"name": name, "CPU s": time.process_time() - start, "gap": best.gap}
@@ -51,6 +49,16 @@ def _shapes(arguments: Any) -> Any:
     import jax.numpy as jnp
 
     return jax.tree.map(lambda a: jax.ShapeDtypeStruct(jnp.shape(a), jnp.result_type(a)), arguments)
+
+
+def written_by_hand(model: Any, scale: int) -> Any:
+    """The program that its annotations make of it."""
+    import hlosharding as hs
+
+    mesh = model.mesh()
+    program = model.build(mesh, scale)
+    given = hs.jit(program.function, mesh=mesh, **program.options).trace(*_shapes(program.arguments))
+    return given.propagate().partition().partitioned
 
 
 def unannotated(model: Any, scale: int) -> Any:

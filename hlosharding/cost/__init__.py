@@ -3,6 +3,7 @@
 from hlosharding.cost import machines
 from hlosharding.cost.calibration import Calibration, Measurement, calibrate, calibration_of
 from hlosharding.cost.collective_time import collective_time, op_time, placement_time
+from hlosharding.cost.combining import MOST_BYTES
 from hlosharding.cost.host_offload import leaves_on_host
 from hlosharding.cost.kernels import Kernels
 from hlosharding.cost.machine import LARGEST_FIGURE, Chip, Link, Machine, Nccl, Overlap, Runtime
@@ -10,7 +11,16 @@ from hlosharding.cost.machine_file import machine_text, read_machine
 from hlosharding.cost.machine_names import machine_for, parse_machine, preset_text
 from hlosharding.cost.measured_sets import nearest_set
 from hlosharding.cost.memory import order_by_memory, peak_memory, temporary_memory
-from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, count_operations, local_time, price_uncombined
+from hlosharding.cost.model import (
+    CostReport,
+    Priced,
+    Subtotal,
+    cost,
+    count_operations,
+    local_time,
+    price_uncombined,
+    sustained_rate,
+)
 from hlosharding.cost.placement import GroupPlacement, group_placement, permute_placement
 from hlosharding.cost.presets import machine_named, machine_presets, preset_of_kind
 from hlosharding.cost.sharing import LinkUse, run_sharing_links
@@ -28,6 +38,7 @@ from hlosharding.cost.work import PART_READERS, OpWork, matrix_sizes, op_work
 
 __all__ = [
     "LARGEST_FIGURE",
+    "MOST_BYTES",
     "NOTHING",
     "PARTS",
     "PART_READERS",
@@ -97,6 +108,7 @@ __all__ = [
     "simulate_priced",
     "step_seconds",
     "streams_of",
+    "sustained_rate",
     "target_config",
     "temporary_memory",
     "topology",

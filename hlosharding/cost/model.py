@@ -325,7 +325,7 @@ class _PriceTable:
     def slow_down_products(self) -> None:
         """Products that fill a program, to what the chip's power sustains; attention was measured so."""
         share = self.matrix_s / self.compute_s if self.products else 0.0
-        rate = 1 - (1 - self.machine.sustained) * max(0.0, 2 * share - 1)
+        rate = sustained_rate(self.machine, share)
         for number, seconds in self.products.items():
             row, more = self.rows[number], seconds / rate - seconds
             self.rows[number] = row._replace(time_s=row.time_s + more)
@@ -352,6 +352,16 @@ class _PriceTable:
             dispatch_s=dispatch_s,
             combined=tuple(self.combined),
         )
+
+
+def sustained_rate(machine: Machine, share: float) -> float:
+    """The part of their rate that the chip's power sustains for products which are such a share of what is computed.
+
+    >>> from hlosharding.cost import machines
+    >>> sustained_rate(machines.h100(), 0.5), sustained_rate(machines.h100(), 1.0)
+    (1.0, 0.89)
+    """
+    return 1 - (1 - machine.sustained) * max(0.0, 2 * share - 1)
 
 
 def _move_seconds(op: Instruction, machine: Machine) -> float:

@@ -35,6 +35,20 @@ def perceptron(rows: int, inside: int, hidden: int, outside: int) -> Step:
     return descend(loss), (weights, floats(rows, inside), floats(rows, outside))
 
 
+def masked(rows: int, length: int, width: int) -> Step:
+    """Causal attention and a gated layer, as people write them: with functions that are jitted."""
+
+    def loss(weights: Any, x: Any) -> Any:
+        scores = jnp.einsum("bqd,bkd->bqk", x @ weights["query"], x @ weights["key"])
+        seen = jnp.where(jnp.tril(jnp.ones((length, length), bool)), scores, -jnp.inf)
+        x = x + jax.nn.softmax(seen, -1) @ (x @ weights["value"])
+        return jnp.sum((jax.nn.silu(x @ weights["up"]) @ weights["down"]) ** 2)
+
+    narrow = {name: floats(width, width) for name in ("query", "key", "value")}
+    weights = {**narrow, "up": floats(width, 4 * width), "down": floats(4 * width, width)}
+    return descend(loss), (weights, floats(rows, length, width))
+
+
 def scanned(layers: int, rows: int, width: int) -> Step:
     """Layers in a loop."""
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hlosharding.ir import Computation
 from hlosharding.partitioner import OpSplit
 from hlosharding.search.optimum.reshard_table import Integers, Numbers, Source
 from hlosharding.sharding import HloSharding
@@ -24,6 +25,8 @@ class Node:
     """Of values."""
     splits: tuple[OpSplit, ...] = ()
     """Of an op."""
+    products: Numbers | float = 0.0
+    """[choice]: those of the seconds in which the chip draws the most power."""
 
     def gives(self, leaf: int) -> Sequence[Source]:
         """[choice]: how the value lies, or comes out as an array of the op's result."""
@@ -59,6 +62,17 @@ class Spent(NamedTuple):
         return self.exposed + max(self.compute, self.hidden)
 
 
+NOTHING = Spent(0.0, 0.0, 0.0)
+
+
+class Behind(NamedTuple):
+    """Communication that may run behind the computation, and as one: all that is fetched ahead of a computation, or all
+    that is left to do of its results."""
+
+    computation: Computation
+    is_late: bool
+
+
 class Edge(NamedTuple):
     """What moves between two nodes."""
 
@@ -67,5 +81,7 @@ class Edge(NamedTuple):
     reshards: Integers
     """[choice of the first, of the second]: numbers in the table of reshards."""
     trips: int
-    is_hidden: bool
-    """May it run behind the computation?"""
+    nbytes: int
+    """Of the array, whole."""
+    behind: Behind | None
+    """Or do devices wait for it?"""

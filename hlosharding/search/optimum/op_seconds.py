@@ -5,13 +5,19 @@ Floor: search.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property
 
-from hlosharding.cost import Kernels, Machine, OpWork, count_operations, local_time, matrix_sizes, op_work
+from hlosharding.cost import Kernels, Machine, OpWork, cost, count_operations, local_time, matrix_sizes, op_work
 from hlosharding.ir import Instruction, Module, Shape
 from hlosharding.partitioner import OpSplit
+from hlosharding.search.optimum.one_device import run_on_one_device
 from hlosharding.sharding import HloSharding
+
+_MADE_ANEW = frozenset({"broadcast", "iota", "reshape"})
+"""What the partitioner writes itself, and kernels make on their way."""
+_ROUNDED = 1 + 1e-6
+"""Times: what sums of seconds lose."""
 
 
 class OpSeconds:
@@ -26,12 +32,13 @@ class OpSeconds:
     """
 
     def __init__(self, module: Module, machine: Machine) -> None:
-        self.machine, self.kernels = machine, Kernels(module, joins=machine.platform != "cpu")
+        self.local, self.ops = run_on_one_device(module)
+        self.machine, self.kernels = machine, Kernels(self.local, joins=machine.platform != "cpu")
 
     @cached_property
     def hidden(self) -> Container[Instruction]:
         """Values that no kernel writes to memory."""
-        return _Hidden(self.kernels)
+        return _Hidden(self.kernels, self.ops)
 
     def of_part(self, op: Instruction, place: HloSharding) -> float:
         """Of the kernel that ends in an op on elements, its result lying so."""
@@ -46,9 +53,31 @@ class OpSeconds:
         work = op_work(op)
         return self._seconds(op, work._replace(matrix=_matrix(op, work, split)), split.work, part / (whole or 1))
 
+    def of_product(self, op: Instruction, split: OpSplit) -> float:
+        """Of these, those of a product that is longer than its launch and the traffic of memory."""
+        work = op_work(op)
+        if work.matrix is None or work.transcendentals:
+            return 0.0
+        part = work._replace(matrix=_matrix(op, work, split), flops=work.flops * split.work)
+        bound = local_time(part, 0.0, self.machine) - self.machine.launch
+        is_bound = bound >= self.machine.launch and self.of_split(op, split) <= (bound + self.machine.launch) * _ROUNDED
+        return bound * is_bound
+
+    def of_others(self, names: Iterable[str]) -> float:
+        """Of a step, of the kernels of all ops but these, what they make split over all devices."""
+        these = {op for name in names for op in self.ops.get(name, ())}
+        rows = [row for row in cost(self.local, self.machine).rows if row.time_s and row.instruction not in these]
+        starts = self.machine.launch * sum(row.executions for row in rows)
+        return starts + (sum(row.time_s for row in rows) - starts) / self.machine.num_devices
+
     def _seconds(self, op: Instruction, work: OpWork, share: float, of_bytes: float) -> float:
-        """`share`: of the operations; `of_bytes`: of what is read and written."""
-        kernel = self.kernels.kernel_ending_in(op, work.bytes) if work.bytes else None
+        """`share`: of the operations; `of_bytes`: of what is read and written.  Where it is called from several places,
+        the mean."""
+        found = self.ops.get(op.name, ()) if work.bytes else ()
+        return sum(self._of_kernel(one, work, share, of_bytes) for one in found) / max(1, len(found))
+
+    def _of_kernel(self, op: Instruction, work: OpWork, share: float, of_bytes: float) -> float:
+        kernel = self.kernels.kernel_ending_in(op, work.bytes)
         if kernel is None:
             return 0.0
         inside = share * sum(count_operations(op_work(other)) for other in kernel.others)
@@ -60,11 +89,14 @@ class OpSeconds:
 class _Hidden:
     """By computation, found when they are asked for."""
 
-    def __init__(self, kernels: Kernels) -> None:
-        self.kernels = kernels
+    def __init__(self, kernels: Kernels, ops: Mapping[str, Sequence[Instruction]]) -> None:
+        self.kernels, self.ops = kernels, ops
 
     def __contains__(self, op: object) -> bool:
-        return isinstance(op, Instruction) and op in self.kernels[op.computation]
+        if not isinstance(op, Instruction):
+            return False
+        found = self.ops.get(op.name, ())
+        return all(one in self.kernels[one.computation] for one in found) if found else op.opcode in _MADE_ANEW
 
 
 def _matrix(op: Instruction, work: OpWork, split: OpSplit) -> tuple[int, int, int, int] | None:

@@ -7,9 +7,10 @@ again until its answer needs no other: then nothing that was left unplanned can 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import takewhile
 from math import inf
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from hlosharding.partitioner import ObjectivePrices, even_placements
 from hlosharding.search.batch_arguments import find_batch
 from hlosharding.search.choices import solve_choices
 from hlosharding.search.in_turn import Promise, improve_in_turn, is_better, largest_first, promise
-from hlosharding.search.optimum.nodes import Spent, Weights
+from hlosharding.search.optimum.nodes import NOTHING, Spent, Weights
 from hlosharding.search.optimum.program_choices import ProgramChoices
 from hlosharding.search.optimum.reshard_table import Integers
 from hlosharding.search.strategies import mesh_of
@@ -214,6 +215,8 @@ _TRIES = 3
 """At a memory that is scaled by what the program then takes: temporary arrays, and what is gathered, come on top."""
 _AS_PREDICTED = 1.01
 """Times the prediction: so near, no other answer is asked for."""
+_STARTS = 0.1
+"""Of a step, in starts of kernels: above that sums of prices, though right, leave out what the simulation finds."""
 _LESS = 0.95
 """So much of what would fit is asked for then: other choices leave other things beside."""
 
@@ -229,15 +232,18 @@ class _Run:
     """Was there a question to which it found no answer?"""
 
     def all_found(self) -> list[Optimum]:
-        """What is best if all is hidden that may be; where that program takes longer, what is best if nothing is."""
+        """What is best if all is hidden that may be; where that program takes longer, what is best if nothing is, and
+        what nobody needs a search for, as where kernels are short."""
         found = list[Optimum]()
         for hidden in _HIDDEN:
             found += self.fitting(Weights(1 - hidden, hidden))
             if not found or found[-1].spent.hidden <= found[-1].spent.compute:
                 break
-        if found and not any(one.fits and one.time_s <= _AS_PREDICTED * one.spent.least for one in found):
+        is_as_predicted = any(one.fits and one.time_s <= _AS_PREDICTED * one.spent.least for one in found)
+        if found and not is_as_predicted:
             found += self.fitting(_SERIAL)
-            found += self._all_of(np.zeros(len(self.choices.nodes), np.int64), 0.0)  # all on all devices
+        if found and not (is_as_predicted and found[0].simulation.breakdown.launch_s < _STARTS * found[0].time_s):
+            found += self._simplest()
         return found
 
     def fitting(self, weights: Weights) -> Iterator[Optimum]:
@@ -261,6 +267,27 @@ class _Run:
         said = _of_arguments(shardings), _of_ops(shardings)
         return [Optimum(self.choices.module, self.machine, self.mesh, shardings, one, spent, bound) for one in said]
 
+    def _simplest(self) -> Iterator[Optimum]:
+        """All on all devices; and the batch split along a dim that all of it shares.  Sums of prices do not tell which
+        starts of kernels and collectives are at once; the simulation does."""
+        whole = self.choices.shardings(np.zeros(len(self.choices.nodes), np.int64))
+        batch = [p for p in self.choices.find_examples() if p in whole]
+        yield self._simulated(whole)
+        for dim in _leading_dims_shared(batch):
+            yield self._simulated(whole | {p: self._most_split(p, dim) for p in batch})
+
+    def _simulated(self, shardings: Mapping[Instruction, HloSharding]) -> Optimum:
+        """An answer by its arguments."""
+        said = _of_arguments(shardings)
+        found = Optimum(self.choices.module, self.machine, self.mesh, shardings, said, NOTHING, 0.0)
+        return replace(found, spent=Spent(found.simulation.compute_s, found.simulation.exposed_comm_s, 0.0))
+
+    def _most_split(self, argument: Instruction, dim: int) -> HloSharding:
+        """One dim over as many devices as it may be, no other one."""
+        placements = self.choices.nodes[self.choices.node_of(argument, 0)].placements
+        tiles = {place: argument.shape.dims[dim] // place.tile_shape(argument.shape.dims)[dim] for place in placements}
+        return max(placements, key=lambda place: (tiles[place] == place.num_tiles, place.num_tiles))
+
     def _solve(self, weights: Weights, memory: float) -> _Answer | None:
         """The choices of the least cost, all reshards that they need planned; None where nothing fits."""
         while True:
@@ -269,8 +296,19 @@ class _Run:
             if found.chosen is None:
                 self.is_out_of_time |= found.bound < inf
                 return None
-            if not self.choices.plan_reshards(found.chosen):
-                return _Answer(found.chosen, found.bound - self.choices.most_held)
+            self.choices.plan_reshards(found.chosen)
+            self.choices.slow_down(found.chosen)
+            # Prices only rise: what still costs what it did, or little more than nothing is below, is an answer.
+            cost = self.choices.problem(weights, memory).cost_of(found.chosen)
+            if cost <= max(found.cost, found.bound * (1 + _GAP)):
+                others = weights.compute * self.choices.others_s
+                return _Answer(found.chosen, found.bound - self.choices.most_held + others)
+
+
+def _leading_dims_shared(arguments: Sequence[Instruction]) -> range:
+    """The first dims, of which all arguments have the same sizes."""
+    sizes = zip(*(argument.shape.dims for argument in arguments), strict=False)
+    return range(sum(1 for _ in takewhile(lambda each: len(set(each)) == 1, sizes)))
 
 
 def _of_arguments(shardings: Mapping[Instruction, HloSharding]) -> dict[str, HloSharding]:

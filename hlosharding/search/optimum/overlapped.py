@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from hlosharding.ir import CONTROL_FLOW, ELEMENTWISE, PACKS, REARRANGES, Module
+from hlosharding.ir import CONTROL_FLOW, ELEMENTWISE, PACKS, REARRANGES, Instruction, Module
 from hlosharding.search.optimum.value_classes import ValueClasses
 
 _MOVES = (ELEMENTWISE | REARRANGES | {"bitcast", "opt-barrier"}) - {"gather"}
@@ -56,7 +56,7 @@ def _computed(classes: ValueClasses, fresh: set[int]) -> set[int]:
         before = len(found)
         for inst in classes.order:
             given = (number for operand in inst.operands for number in classes.leaves[operand])
-            is_computed = bool(inst.operands) and inst.opcode not in _MOVES
+            is_computed = bool(inst.operands) and not _only_moves(inst)
             if inst.opcode not in _HANDS_ON and (is_computed or any(number in found for number in given)):
                 found.update(classes.leaves[inst])
         found.update(carry for made, carry in classes.handed_on if made in found)
@@ -69,8 +69,14 @@ def _read_by_more_than_updates(classes: ValueClasses) -> set[int]:
     while len(found) > before:
         before = len(found)
         for inst in reversed(classes.order):
-            is_computed = inst.opcode not in _MOVES and inst.shape.size > 1
+            is_computed = not _only_moves(inst) and inst.shape.size > 1
             if inst.opcode not in _HANDS_ON and (is_computed or any(n in found for n in classes.leaves[inst])):
                 found.update(number for operand in inst.operands for number in classes.leaves[operand])
         found.update(made for made, carry in classes.handed_on if carry in found)
     return found
+
+
+def _only_moves(inst: Instruction) -> bool:
+    """Elements, or changes them one by one; so does what reduces dims of size 1, as gradients of broadcasts do."""
+    is_reshape = inst.opcode == "reduce" and inst.shape.is_array and inst.shape.size == inst.operands[0].shape.size
+    return inst.opcode in _MOVES or is_reshape

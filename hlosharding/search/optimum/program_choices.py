@@ -11,6 +11,7 @@ costs what the partitioner's plan of the reshard between its two ends takes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,13 +19,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from hlosharding.cost import PART_READERS
+from hlosharding.cost import MOST_BYTES, PART_READERS, sustained_rate
 from hlosharding.ir import ELEMENTWISE, GENERATORS, PACKS, Computation, Instruction, Module, Runs, Shape, executions
 from hlosharding.partitioner import OpSplit, Prices, alike_in_layers, as_compared, even_placements, every_split
 from hlosharding.rules import Signature, signature_of
 from hlosharding.search.choices import SelectionProblem
 from hlosharding.search.optimum.buffers import Buffer, find_buffers
-from hlosharding.search.optimum.nodes import Edge, Node, Spent, Weights
+from hlosharding.search.optimum.nodes import Behind, Edge, Node, Spent, Weights
 from hlosharding.search.optimum.op_seconds import OpSeconds
 from hlosharding.search.optimum.overlapped import Overlapped
 from hlosharding.search.optimum.reshard_table import Integers, Numbers, ReshardTable
@@ -43,8 +44,10 @@ _CHOSEN_APART = 4_000
 (0.95 of the time).  Eight layers of Llama (6,400) chosen so take two minutes where memory is scarce, and are alike."""
 _SMALL = 1 / 4096
 """Of the memory; buffers that are smaller, whole, are not counted."""
-_Moved: TypeAlias = tuple[int, int, int, int, Shape, bool]
-"""Two nodes, the array of a result, the place of an operand, what moves, and whether behind the computation."""
+_FALLEN = 1 - 1e-3
+"""Times what was thought: a rate that is no lower changes no price by more than an answer may be off."""
+_Moved: TypeAlias = tuple[int, int, int, int, Shape, Behind | None]
+"""Two nodes, the array of a result, the place of an operand, what moves, and with what behind the computation."""
 
 
 @dataclass(eq=False)
@@ -79,6 +82,8 @@ class ProgramChoices:
     """By value, of those alike in layers one, the node of the copy that its readers share."""
     of_op: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
     """By op, likewise, the node of its split."""
+    rate: float = 1.0
+    """Of that of products, which the chip's power sustains."""
 
     def __post_init__(self) -> None:
         is_large = sum(1 for _ in self.module.instructions) > _CHOSEN_APART
@@ -106,9 +111,15 @@ class ProgramChoices:
 
     def problem(self, weights: Weights, memory: float) -> SelectionProblem:
         """What is to be solved, where devices have so many bytes."""
-        seconds, hidden = self.table.seconds, {True: weights.hidden, False: 1.0}
-        tables = [hidden[edge.is_hidden] * edge.trips * seconds[edge.reshards] for edge in self.edges]
-        costs = [weights.compute * node.compute + held for node, held in zip(self.nodes, self._holding, strict=True)]
+        seconds, least_bytes = self.table.seconds, self.table.least_bytes
+        tables = [
+            (weights.hidden if edge.behind else 1.0)
+            * self._moving(edge, seconds[edge.reshards], least_bytes[edge.reshards])
+            for edge in self.edges
+        ]
+        slower = 1 / self.rate - 1
+        computing = [node.compute + slower * node.products for node in self.nodes]
+        costs = [weights.compute * each + held for each, held in zip(computing, self._holding, strict=True)]
         buffers = [b for b in self._buffers if b.shape.byte_size > _SMALL * memory]
         owners = [self.of_class[self.classes.find(buffer.number)] for buffer in buffers]
         return SelectionProblem(
@@ -135,12 +146,53 @@ class ProgramChoices:
 
     def spent(self, chosen: Integers) -> Spent:
         """Seconds of a step by these choices."""
-        compute = sum(float(node.compute[choice]) for node, choice in zip(self.nodes, chosen.tolist(), strict=True))
-        moved, seconds = {False: 0.0, True: 0.0}, self.table.seconds
+        compute, products = self._computing(chosen)
+        moved, seconds, least_bytes = {False: 0.0, True: 0.0}, self.table.seconds, self.table.least_bytes
         for edge in self.edges:
             number = edge.reshards[chosen[edge.first], chosen[edge.second]]
-            moved[edge.is_hidden] += edge.trips * float(seconds[number])
-        return Spent(compute, moved[False], moved[True])
+            moved[edge.behind is not None] += float(self._moving(edge, seconds[number], least_bytes[number]))
+        slower = 1 / self._rate_of(compute, products) - 1
+        return Spent(self.others_s + compute + slower * products, moved[False], moved[True])
+
+    def slow_down(self, chosen: Integers) -> bool:
+        """Is less power left for products than was thought, if these are the choices?  From now on that is known."""
+        rate = self._rate_of(*self._computing(chosen))
+        is_less = rate < self.rate * _FALLEN
+        self.rate = rate if is_less else self.rate
+        return is_less
+
+    def _rate_of(self, compute: float, products: float) -> float:
+        """Of products that take so much of a step, as `rate`."""
+        return sustained_rate(self.prices.machine, products / compute if compute else 0.0)
+
+    @cached_property
+    def others_s(self) -> float:
+        """Seconds of what there is no choice for: single elements, and what the partitioner makes anew."""
+        elements = (op for op in self.classes.order if op.opcode in ELEMENTWISE and op.shape.size > 1)
+        ops = (op for op in self.classes.order if self._like(op)[0] in self.of_op)
+        return self.seconds.of_others({op.name for op in (*elements, *ops)})
+
+    def _computing(self, chosen: Integers) -> tuple[float, float]:
+        """Seconds at full power, and those of them in products."""
+        at = list(zip(self.nodes, chosen.tolist(), strict=True))
+        products = (np.broadcast_to(node.products, node.compute.shape)[choice] for node, choice in at)
+        return sum(float(node.compute[choice]) for node, choice in at), float(sum(products))
+
+    def _moving(self, edge: Edge, seconds: Numbers, least_bytes: Numbers) -> Numbers:
+        """Of a step, what reshards take there that take so long alone."""
+        if edge.behind is None:
+            return edge.trips * seconds
+        times = max(1.0, min(MOST_BYTES, self._bytes_behind[edge.behind]) / edge.nbytes)
+        return edge.trips * seconds * self.table.share_joined(least_bytes, times)
+
+    @cached_property
+    def _bytes_behind(self) -> Mapping[Behind, int]:
+        """What may be moved together behind the computation."""
+        found = Counter[Behind]()
+        for edge in self.edges:
+            if edge.behind is not None:
+                found[edge.behind] += edge.nbytes
+        return found
 
     def shardings(self, chosen: Integers) -> dict[Instruction, HloSharding]:
         """Of every array by these choices, but for single elements and what each device makes for itself."""
@@ -150,6 +202,13 @@ class ProgramChoices:
             if node is not None and inst.shape.size > 1:
                 found[inst] = self.nodes[node].placements[chosen[node]]
         return found
+
+    def find_examples(self) -> list[Instruction]:
+        """The arguments that are new to each step; where nobody knows these, those that it does not update."""
+        updated = set(self.updated.values())
+        arguments = self.module.entry.parameters
+        is_new = [p.parameter_number in self.batch if self.batch else p not in updated for p in arguments]
+        return [p for p, new in zip(arguments, is_new, strict=True) if new and (self.batch or updated)]
 
     # ---- nodes
 
@@ -194,12 +253,11 @@ class ProgramChoices:
         op = self._op_node(*self._like(inst))
         for place, operand in enumerate(inst.operands):
             if self._is_moved(operand):
-                is_early = self.classes.leaves[operand][0] in self._overlapped.early
-                self._connect(self._read_at(operand, inst), op, operand, is_early, place=place)
+                early = self._behind(operand, is_late=False)
+                self._connect(self._read_at(operand, inst), op, operand, early, place=place)
         for leaf, shape in enumerate(inst.shape.leaves):
             if shape.size > 1:
-                is_late = self.classes.leaves[inst][leaf] in self._overlapped.late
-                self._connect(op, self.node_of(inst, leaf), inst, is_late, leaf=leaf)
+                self._connect(op, self.node_of(inst, leaf), inst, self._behind(inst, leaf, is_late=True), leaf=leaf)
 
     def _like(self, inst: Instruction) -> tuple[Instruction, int]:
         """The instruction for which the choice is made, and for how many."""
@@ -209,7 +267,9 @@ class ProgramChoices:
         if inst not in self.of_op:
             splits = self._splits(inst)
             seconds = np.array([self.seconds.of_split(inst, split) for split in splits])
-            self.of_op[inst] = self._new(Node(count * self._trips(inst) * seconds, splits=tuple(splits)))
+            products = np.array([self.seconds.of_product(inst, split) for split in splits])
+            times = count * self._trips(inst)
+            self.of_op[inst] = self._new(Node(times * seconds, splits=tuple(splits), products=times * products))
         return self.of_op[inst]
 
     def _splits(self, inst: Instruction) -> list[OpSplit]:
@@ -242,20 +302,24 @@ class ProgramChoices:
     def _connect_values(self, value: Instruction, target: int) -> None:
         source = self.node_of(value, 0)
         if source != target:
-            number = self.classes.leaves[value][0]
-            is_hidden = number in self._overlapped.early or number in self._overlapped.late
-            self._connect(source, target, value, is_hidden)
+            behind = self._behind(value, is_late=False) or self._behind(value, is_late=True)
+            self._connect(source, target, value, behind)
+
+    def _behind(self, value: Instruction, leaf: int = 0, *, is_late: bool) -> Behind | None:
+        """With what an array of a value moves, if that may run behind the computation."""
+        numbers = self._overlapped.late if is_late else self._overlapped.early
+        return Behind(value.computation, is_late) if self.classes.leaves[value][leaf] in numbers else None
 
     def _connect(
-        self, first: int, second: int, moved: Instruction, is_hidden: bool, leaf: int = 0, place: int = 0
+        self, first: int, second: int, moved: Instruction, behind: Behind | None, leaf: int = 0, place: int = 0
     ) -> None:
         """An array of an instruction's result goes from one node to another: where several do alike, it is one edge."""
         shape = moved.shape.leaves[leaf]
-        key = first, second, leaf, place, shape, is_hidden
+        key = first, second, leaf, place, shape, behind
         edge = self._edges.get(key)
         if edge is None:
             reshards = self.table.numbers(shape, self.nodes[first].gives(leaf), self.nodes[second].takes(place))
-            edge = Edge(first, second, reshards, 0, is_hidden)
+            edge = Edge(first, second, reshards, 0, shape.byte_size, behind)
         self._edges[key] = edge._replace(trips=edge.trips + self._trips(moved))
 
     def _trips(self, inst: Instruction) -> int:

@@ -13,13 +13,17 @@ import numpy.typing as npt
 
 from hlosharding.ir import Shape
 from hlosharding.partitioner import Prices
-from hlosharding.reshard import least_of, least_seconds
+from hlosharding.reshard import least_of, least_seconds, least_seconds_of_each
 from hlosharding.sharding import HloSharding
 
 Numbers = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Source = tuple[HloSharding, str | None]
 """How an array lies, and by what partial results combine."""
+
+
+_LEAST = 1e-12
+"""Seconds: nothing that is moved takes less."""
 
 
 class Reshard(NamedTuple):
@@ -38,6 +42,7 @@ class ReshardTable:
         self.prices = prices
         self._numbers: dict[Reshard, int] = {}
         self._reshards: list[Reshard] = []
+        self._bytes: list[float] = []
         self._seconds: list[float] = []
         self._is_planned: list[bool] = []
         self._tables: dict[object, Integers] = {}
@@ -54,6 +59,17 @@ class ReshardTable:
     def seconds(self) -> Numbers:
         """[number]: at least; of what is planned so much as it takes."""
         return np.array(self._seconds)
+
+    @property
+    def least_bytes(self) -> Numbers:
+        """[number]: that a device receives, at least."""
+        return np.array(self._bytes)
+
+    def share_joined(self, nbytes: Numbers, times: float) -> Numbers:
+        """What reshards by which a device receives so many bytes take where XLA's combiner joins them with others to so
+        many times their bytes, over what each takes alone: all start once."""
+        alone, joined = (least_seconds_of_each(n * nbytes, self.prices.machine) for n in (1.0, times))
+        return np.where(alone > 0, joined / times / np.maximum(alone, _LEAST), 1.0)
 
     def plan(self, numbers: Iterable[int]) -> int:
         """Plan those that are not yet; how many these were."""
@@ -73,14 +89,18 @@ class ReshardTable:
         if number is None:
             number = self._numbers[reshard] = len(self._reshards)
             self._reshards.append(reshard)
-            self._seconds.append(self._least(reshard))
+            nbytes, seconds = self._least(reshard)
+            self._bytes.append(nbytes)
+            self._seconds.append(seconds)
             self._is_planned.append(reshard.source is reshard.target)
         return number
 
-    def _least(self, reshard: Reshard) -> float:
+    def _least(self, reshard: Reshard) -> tuple[float, float]:
+        """Bytes and seconds."""
         shape, source, target, _ = reshard
         if source is target:
-            return 0.0
+            return 0.0, 0.0
         machine = self.prices.machine
         least = least_of(source, target, shape.dims, machine.num_devices)
-        return least_seconds(least.elements * shape.byte_size / shape.size, machine, least.reach)
+        nbytes = least.elements * shape.byte_size / shape.size
+        return nbytes, least_seconds(nbytes, machine, least.reach)

@@ -7,16 +7,19 @@ from itertools import product
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import hlosharding as hs
+from benchmarks.zoo import MODELS
+from benchmarks.zoo_optima import unannotated, written_by_hand
 from hlosharding.cost import machines
 from hlosharding.errors import ScheduleError, ShardingError
 from hlosharding.partitioner import even_placements
 from hlosharding.search.optimum import OptimumOf, find_optimum
 from hlosharding.sharding import MeshInfo, TileAssignment
-from tests.support.small_steps import Step, perceptron, scanned
+from tests.support.small_steps import Step, descend, floats, masked, perceptron, scanned
 
 FOUR = MeshInfo(("x",), (4,))
 BATCH = {2, 3}
@@ -29,6 +32,46 @@ def test_the_program_takes_what_was_predicted(dims: tuple[int, ...]) -> None:
     report = hs.cost(best.partitioned.module, machine=best.machine)
     assert report.time_s == pytest.approx(best.spent.compute + best.spent.exposed + best.spent.hidden, rel=0.01)
     assert best.bound_s <= best.spent.least * (1 + 1e-9)
+
+
+def test_products_that_fill_a_step_take_what_was_predicted() -> None:
+    """The chip's power does not sustain them all: a tenth of the rate."""
+    step, arguments = perceptron(65536, 4096, 4096, 4096)
+    best = find_optimum(hs.trace(step)(*arguments), machines.h100(4), FOUR, batch=BATCH)
+    assert best.spent.compute == pytest.approx(best.simulation.compute_s, rel=0.005)
+    assert best.spent.compute == pytest.approx(best.time_s, rel=0.05)
+
+
+@pytest.mark.parametrize("platform", ["cpu", "cuda"])
+def test_jitted_functions_fuse_with_what_calls_them(platform: str) -> None:
+    step, arguments = masked(64, 1024, 512)
+    text = hs.trace(step, platform=platform)(*arguments).to_hlo_text()
+    best = find_optimum(hs.load(text), machines.h100(8), MeshInfo(("x",), (8,)), batch={5})
+    assert best.spent.compute == pytest.approx(best.simulation.compute_s, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["transformer, data", "accumulation in a scan, data", "Gaussian processes, batch"])
+def test_no_plan_written_by_hand_is_faster(name: str) -> None:
+    """Of those that are as fast as what first sums of prices found, or faster."""
+    [model] = [model for model in MODELS if model.name == name]
+    machine = machines.h100(8)
+    by_hand = hs.simulate(written_by_hand(model, 2).module, machine).time_s
+    assert find_optimum(unannotated(model, 2), machine, dict(model.axes)).time_s <= by_hand * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("dims", [(8192, 512, 256)])
+def test_no_placement_on_two_axes_is_faster(dims: tuple[int, int, int]) -> None:
+    rows, inside, outside = dims
+    step = descend(lambda w, x: jnp.sum(jnp.tanh(x @ w) ** 2))
+    module, machine = hs.trace(step)(floats(inside, outside), floats(rows, inside)), machines.h100(4)
+    parameters, mesh = module.entry.parameters, TileAssignment.from_iota((2, 2))
+    least = np.inf
+    for places in product(*(even_placements(p.shape.dims, mesh) for p in parameters)):
+        said = {p.name: place for p, place in zip(parameters, places, strict=True)}
+        placed = hs.partition(hs.annotate(module, said), num_partitions=4, machine=machine)
+        least = min(least, hs.simulate(placed.module, machine).time_s)
+    best = find_optimum(module, machine, MeshInfo(("x", "y"), (2, 2)), batch={1})
+    assert best.improved().time_s <= least * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("dims", [(64, 4096, 16384, 4096), (1024, 8192, 64, 8192)])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
+
 import hlosharding as hs
 from hlosharding.search.optimum.overlapped import Overlapped
 from hlosharding.search.optimum.value_classes import ValueClasses
-from tests.support.small_steps import perceptron, scanned
+from tests.support.small_steps import descend, floats, perceptron, scanned
 
 
 def test_weights_are_early_and_gradients_late() -> None:
@@ -34,3 +36,13 @@ def test_loops_hand_on_what_is_early_and_what_is_late() -> None:
     pieces = [inst for inst in module.instructions if inst.opcode == "dynamic-slice" and inst.shape.size == 16 * 16]
     assert pieces
     assert all(classes.leaves[inst][0] in found.early for inst in pieces)
+
+
+def test_gradients_of_what_was_broadcast_are_late() -> None:
+    """They are summed up, and then over a dim of size 1."""
+    step = descend(lambda w, x: jnp.sum(jnp.tanh(x * w.reshape(1, 1, 16))))
+    module = hs.trace(step)(floats(16), floats(8, 4, 16))
+    classes = ValueClasses(module)
+    found = Overlapped.of(module, classes, {1})
+    sums = [inst for inst in module.instructions if inst.opcode == "reduce" and inst.operands[0].shape.size == 512]
+    assert [classes.leaves[inst][0] in found.late for inst in sums if inst.shape.size == 16] == [True]
