@@ -13,10 +13,12 @@ from benchmarks.published.float8 import SCALINGS, product8
 from benchmarks.published.transformer import (
     SOFTMAXES,
     adam,
+    adam_op_by_op,
     clipped,
     cross_entropy,
     eager_cross_entropy,
     parallel_cross_entropy,
+    split_cross_entropy,
 )
 
 
@@ -39,7 +41,11 @@ def with_softmax(logits: jax.Array, tokens: jax.Array) -> jax.Array:
     return jnp.mean(parallel_cross_entropy(logits, jnp.roll(tokens, -1, axis=1))[:, :-1])
 
 
-@pytest.mark.parametrize("entropy", [eager_cross_entropy, with_softmax])
+def by_vocabulary(logits: jax.Array, tokens: jax.Array) -> jax.Array:
+    return jnp.mean(split_cross_entropy(logits, jnp.roll(tokens, -1, axis=1))[:, :-1])
+
+
+@pytest.mark.parametrize("entropy", [eager_cross_entropy, with_softmax, by_vocabulary])
 def test_a_loss_op_by_op_is_the_same(entropy: Callable[..., jax.Array]) -> None:
     logits, tokens = drawn(0, 2, 16, 50), jax.random.randint(jax.random.key(1), (2, 16), 0, 50)
     found, wanted = (jax.value_and_grad(each)(logits, tokens) for each in (entropy, cross_entropy))
