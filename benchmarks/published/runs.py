@@ -241,7 +241,7 @@ def _torchtitan(row: Row) -> Run:
         strategy="fsdp" if stages == 1 else "zero2",  # stages keep their weights whole for all microbatches
         sequence="tensor" in ways,
     )
-    float8 = _scaling(stages) if "float8" in row["precision"] else ""
+    float8 = "sequences" if "float8" in row["precision"] else ""
     gpus, length, batch = int(row["gpus"]), int(row["sequence"]), int(row["global_batch"])
     config = replace(
         model,
