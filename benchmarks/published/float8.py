@@ -16,8 +16,8 @@ _BATCH = "b"
 
 
 class Scaling(NamedTuple):
-    """By what: the largest element of the `array`, or of each of its `channels`, along what is summed, or of each of the
-    `sequences` of a batch; or it is `fixed`, as that of weights is among sequences, and needs to know none."""
+    """By what: the largest element of the `array`, or of each of its `channels`, along what is summed, or of each of
+    the `sequences` of a batch; or it is `fixed`, as that of weights is among sequences, and needs to know none."""
 
     forward: str
     backward: str

@@ -28,6 +28,7 @@ class Beside(NamedTuple):
 
 NOTHING = Beside(0.0, 0.0)
 
+
 def beside(config: Config, plan: Plan, batch: int) -> Beside:
     """Of the device that has most weights, in a step with so many sequences.
 

@@ -241,6 +241,7 @@ def _of_logits(made: jax.Array, given: jax.Array) -> tuple[jax.Array]:
 
 _log_softmax.defvjp(lambda logits: (_log_softmax(logits),) * 2, _of_logits)
 
+
 @jax.custom_vjp
 def split_cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
     """Of each target, op by op where the vocabulary is split (`torch/distributed/tensor/parallel/loss.py`, 2.6)."""
@@ -460,7 +461,8 @@ def adam_op_by_op(weights: Tree, moments: tuple[Tree, ...], gradients: Tree) -> 
     first = _each(lambda m, g: 0.9 * m + 0.1 * g, moments[0], gradients)
     faded = _each(lambda v: 0.95 * v, moments[1])
     second = _each(lambda v, g: v + 0.05 * g * g, faded, gradients)
-    roots = _each(lambda root: root + 1e-8, _each(lambda root: root / 0.9, _each(jnp.sqrt, second)))
+    corrected = _each(lambda root: root / 1.0, _each(jnp.sqrt, second))  # late in training, by one
+    roots = _each(lambda root: root + 1e-8, corrected)
     return _each(lambda w, m, root: w - 3e-4 * m / root, decayed, first, roots), (first, second)
 
 

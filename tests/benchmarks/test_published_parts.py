@@ -75,3 +75,13 @@ def test_masters_are_what_moves() -> None:
     stored, (*_, [moved]) = adam([weight], ([jnp.zeros(4)], [jnp.zeros(4)], [masters]), [jnp.full(4, 2.0)])
     np.testing.assert_allclose(moved, 1.001 - 3e-4 * 0.2 / np.sqrt(0.2), rtol=1e-6)
     assert stored[0].dtype == jnp.bfloat16
+
+
+def test_an_update_op_by_op_is_adam_behind_decay() -> None:
+    """Decay is no part of the gradient (Loshchilov and Hutter 2019); of a norm below one nothing is clipped."""
+    weight, gradient, mean, square = (drawn(n, 8) for n in range(4))
+    given = [weight], ([mean], [square**2]), [gradient / jnp.linalg.norm(gradient) / 2]
+    found, wanted = adam_op_by_op(*given), adam(*given)
+    np.testing.assert_allclose(found[0][0], wanted[0][0] - 3e-5 * weight, rtol=1e-5, atol=1e-7)
+    for one, other in zip(found[1], wanted[1], strict=True):
+        np.testing.assert_allclose(one[0], other[0], rtol=1e-6)
