@@ -11,11 +11,13 @@ import jax.numpy as jnp
 
 FLOAT8 = jnp.float8_e4m3fn
 _FIXED = 224.0
+_BATCH = "b"
+"""The letter of sequences."""
 
 
 class Scaling(NamedTuple):
-    """By what: the largest element of the `array`, or of each of its `channels`, along what is summed; or it is
-    `fixed`, and needs to know none."""
+    """By what: the largest element of the `array`, or of each of its `channels`, along what is summed, or of each of
+    the `sequences` of a batch; or it is `fixed`, as that of weights is among sequences, and needs to know none."""
 
     forward: str
     backward: str
@@ -26,7 +28,9 @@ class Scaling(NamedTuple):
 
 
 SCALINGS: Mapping[str, Scaling] = {
-    "dynamic": Scaling("array", "array", "array"),  # torchao, by tensors
+    "dynamic": Scaling("array", "array", "array"),
+    # torchao, by tensors of one device and microbatch; of weights the scales are found once a step, for their next
+    "sequences": Scaling("sequences", "sequences", "sequences"),
     "fixed": Scaling("fixed", "fixed", "fixed"),
     "channels": Scaling("channels", "fixed", "channels"),  # Qwix, `absmax`
     "calibrated": Scaling("fixed", "fixed", "channels", clips=True),  # Qwix, values and weights `fixed`
@@ -48,18 +52,20 @@ def _product(equation: str, scalings: tuple[str, str], *given: jax.Array) -> jax
     narrow: list[jax.Array] = []
     scale = jnp.float32(1)
     for how, letters, array in zip(scalings, operands.split(","), given, strict=True):
-        own = _scale(how, array, tuple(dim for dim, letter in enumerate(letters) if letter not in out))
+        own = _scale(how, array, letters, out)
         narrow.append((array * own).astype(FLOAT8))
         scale = scale * _along(own, letters, out)
     wide = jnp.einsum(equation, *narrow, preferred_element_type=given[0].dtype)
     return wide / scale.astype(wide.dtype)
 
 
-def _scale(how: str, array: jax.Array, summed: tuple[int, ...]) -> jax.Array:
-    if how == "fixed":
+def _scale(how: str, array: jax.Array, letters: str, out: str) -> jax.Array:
+    if how == "fixed" or (how == "sequences" and _BATCH not in letters):
         largest = jnp.full((1,) * array.ndim, _FIXED, jnp.float32)
     else:
-        largest = jnp.max(jnp.abs(array), summed if how == "channels" else None, keepdims=True).astype(jnp.float32)
+        kept = {"channels": out, "sequences": _BATCH}.get(how, "")
+        one = tuple(dim for dim, letter in enumerate(letters) if letter not in kept)
+        largest = jnp.max(jnp.abs(array), one, keepdims=True).astype(jnp.float32)
     return jnp.finfo(FLOAT8).max.astype(jnp.float32) / jnp.maximum(largest, 1e-12)
 
 
@@ -84,10 +90,24 @@ def _backward(equation: str, scaling: str, kept: Kept, given: jax.Array) -> tupl
     first, second = operands.split(",")
     _, values, gradients, clips = SCALINGS[scaling]
     of_x = _product(f"{out},{second}->{first}", (gradients, values), given, weight)
-    of_weight = _product(f"{first},{out}->{second}", (values, gradients), x, given)
+    of_weights = f"{first},{out}->{second}"
+    if values == "sequences":
+        of_weight = _sum_of_sequences(of_weights, x, given)
+    else:
+        of_weight = _product(of_weights, (values, gradients), x, given)
     if not clips:
         return of_x, of_weight
     return tuple(jnp.where(jnp.abs(v) <= _FIXED, g, 0) for v, g in zip(kept, (of_x, of_weight), strict=True))
+
+
+def _sum_of_sequences(equation: str, x: jax.Array, given: jax.Array) -> jax.Array:
+    """The product that sums over sequences, each with a scale of its own that its gradient undoes."""
+    letters = equation.partition(",")[0]
+    own = _scale("sequences", x, letters, letters)
+    undone = (_FIXED / own).reshape(-1, *(1,) * (given.ndim - 1))
+    narrow = (x * own).astype(FLOAT8), (given * undone).astype(FLOAT8)
+    wide = jnp.einsum(equation, *narrow, preferred_element_type=x.dtype)
+    return wide / jnp.asarray(_FIXED, wide.dtype)
 
 
 product8.defvjp(_forward, _backward)

@@ -45,9 +45,10 @@ def predicted(run: Run) -> Outcome:
     except HloShardingError as error:
         return str(error)
     use = max(found.usage, key=lambda each: each.busy_s)
-    computing = use.busy_s - use.exposed_s - use.waiting_s
-    memory = found.peak_memory_bytes / 2**30
-    return Prediction(found.time_s, memory, computing, use.exposed_s, use.waiting_s, use.idle_s)
+    copying = machine.traffic_seconds(run.beside.copied)
+    computing = use.busy_s - use.exposed_s - use.waiting_s + copying
+    memory = (found.peak_memory_bytes + run.beside.held) / 2**30
+    return Prediction(found.time_s + copying, memory, computing, use.exposed_s, use.waiting_s, use.idle_s)
 
 
 def machine_of_run(run: Run) -> Machine:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from benchmarks.published.fsdp2 import NOTHING, Beside, beside
 from benchmarks.published.transformer import LLAMA_8B, LLAMA_70B, LLAMA_405B, Config
 from hlosharding.cost import Runtime
 from hlosharding.search import Plan
@@ -50,6 +51,8 @@ class Run:
     """Share of the rate of the machine's large products that its library reaches."""
     network: float = 1.0
     """Share of the machine's links between nodes that its nodes have."""
+    beside: Beside = NOTHING
+    """What the framework holds and copies beside the program's values."""
     gibibytes: float | None = None
     """The measured peak of a device, where it is known."""
 
@@ -238,10 +241,17 @@ def _torchtitan(row: Row) -> Run:
         strategy="fsdp" if stages == 1 else "zero2",  # stages keep their weights whole for all microbatches
         sequence="tensor" in ways,
     )
-    float8 = _scaling(stages) if "float8" in row["precision"] else ""
+    float8 = "sequences" if "float8" in row["precision"] else ""
     gpus, length, batch = int(row["gpus"]), int(row["sequence"]), int(row["global_batch"])
     config = replace(
-        model, length=length, attention="cudnn", remat=_RECOMPUTED[row["recompute"]], float8=float8, by_blocks=True
+        model,
+        length=length,
+        attention="cudnn",
+        remat=_RECOMPUTED[row["recompute"]],
+        float8=float8,
+        by_blocks=True,
+        update="op by op" if stages == 1 else "fused",  # passes keep all stages' gradients in one place
+        is_split_loss="tensor" in ways,
     )
     return Run(
         model=f"Llama 3.1 {row['model']}",
@@ -251,6 +261,7 @@ def _torchtitan(row: Row) -> Run:
         machine="h100_96gb",
         seconds=batch * length / (float(row["tokens_per_s_per_gpu"]) * gpus),
         attention=_FLASH2["h100"],
+        beside=beside(config, plan, batch),
         gibibytes=float(row["memory_gib"]),
     )
 

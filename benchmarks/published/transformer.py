@@ -70,6 +70,10 @@ class Config:
     by_blocks: bool = False
     """As torchtitan has it: each layer compiled for itself, so the loss is op by op, in f32; a rotation of complex
     numbers, which its compiler leaves alone; keys and values repeated for all heads of queries."""
+    is_split_loss: bool = False
+    """By blocks: is the loss that of DTensor, for logits that are split by vocabulary?"""
+    update: Literal["fused", "op by op"] = "fused"
+    """Adam's, as one kernel for each array, or as PyTorch's `foreach`, ahead of which gradients are clipped."""
     experts: Experts | None = None
 
     @property
@@ -164,6 +168,8 @@ def loss(config: Config, weights: Tree, tokens: jax.Array) -> jax.Array:
     logits = logits_of(config, weights, tokens)
     if config.megatron:
         return jnp.mean(parallel_cross_entropy(logits.astype(jnp.float32), jnp.roll(tokens, -1, axis=1))[:, :-1])
+    if config.is_split_loss:
+        return jnp.mean(split_cross_entropy(written(logits.astype(jnp.float32)), jnp.roll(tokens, -1, axis=1))[:, :-1])
     return (eager_cross_entropy if config.by_blocks else cross_entropy)(logits, tokens)
 
 
@@ -234,6 +240,30 @@ def _of_logits(made: jax.Array, given: jax.Array) -> tuple[jax.Array]:
 
 
 _log_softmax.defvjp(lambda logits: (_log_softmax(logits),) * 2, _of_logits)
+
+
+@jax.custom_vjp
+def split_cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
+    """Of each target, op by op where the vocabulary is split (`torch/distributed/tensor/parallel/loss.py`, 2.6)."""
+    return _with_log_softmax(logits, targets)[0]
+
+
+def _with_log_softmax(logits: jax.Array, targets: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    moved = written(logits - jnp.max(logits, axis=-1, keepdims=True))
+    total = jnp.sum(written(jnp.exp(moved)), axis=-1, keepdims=True)
+    likely = written(moved - jnp.log(total))
+    return -jnp.take_along_axis(likely, targets[..., None], axis=-1)[..., 0], (likely, targets)
+
+
+def _of_likely(kept: tuple[jax.Array, jax.Array], given: jax.Array) -> tuple[jax.Array, None]:
+    likely, targets = kept
+    picked = jnp.where(jnp.arange(likely.shape[-1]) == targets[..., None], -1.0, 0.0)
+    picked, powers = written((picked, jnp.exp(likely)))
+    both, *_ = written((picked + powers, picked, powers, likely))  # it writes over none of them
+    return written(both * given[..., None]), None
+
+
+split_cross_entropy.defvjp(_with_log_softmax, _of_likely)
 
 written = jax.lax.optimization_barrier
 """The result of an op that is a kernel by itself, or of several, and lies in memory."""
@@ -389,6 +419,8 @@ def train_step(config: Config, weights: Tree, moments: tuple[Tree, ...], tokens:
         gradients = jax.lax.optimization_barrier(gradients)
     if config.megatron:
         gradients = clipped(gradients)
+    if config.update == "op by op":
+        return *adam_op_by_op(weights, moments, gradients), value
     return *adam(weights, moments, gradients), value
 
 
@@ -419,6 +451,24 @@ def adam(weights: Tree, moments: tuple[Tree, ...], gradients: Tree) -> tuple[Tre
         moved = jax.tree.map(lambda w, m, v: w - 3e-4 * m / (jnp.sqrt(v) + 1e-8), held, first, second)
     stored = jax.tree.map(lambda w, new: new.astype(w.dtype), weights, moved)
     return stored, (first, second, *(moved for _ in masters))
+
+
+def adam_op_by_op(weights: Tree, moments: tuple[Tree, ...], gradients: Tree) -> tuple[Tree, tuple[Tree, ...]]:
+    """The same with weight decay behind a clipping by norm, as PyTorch's `foreach` has it: each pass by itself."""
+    norms = _each(lambda g: jnp.sqrt(jnp.sum(g * g)), gradients)
+    gradients = _each(lambda g, norm: g * jnp.minimum(1.0, 1.0 / norm), gradients, norms)
+    decayed = _each(lambda w: w * (1 - 3e-5), weights)
+    first = _each(lambda m, g: 0.9 * m + 0.1 * g, moments[0], gradients)
+    faded = _each(lambda v: 0.95 * v, moments[1])
+    second = _each(lambda v, g: v + 0.05 * g * g, faded, gradients)
+    corrected = _each(lambda root: root / 1.0, _each(jnp.sqrt, second))  # late in training, by one
+    roots = _each(lambda root: root + 1e-8, corrected)
+    return _each(lambda w, m, root: w - 3e-4 * m / root, decayed, first, roots), (first, second)
+
+
+def _each(op: Callable[..., jax.Array], *trees: Tree) -> Tree:
+    """A kernel for each leaf."""
+    return jax.tree.map(lambda *leaves: written(op(*leaves)), *trees)
 
 
 def arguments(config: Config, batch: int) -> tuple[Tree, tuple[Tree, ...], jax.ShapeDtypeStruct]:

@@ -398,8 +398,11 @@ def local_time(work: OpWork, nbytes: float, machine: Machine, inside: float = 0.
     efficiency = matrix_efficiency(work.matrix, machine)
     if work.transcendentals:  # products with exponentials between are attention
         efficiency *= machine.attention_efficiency * (machine.attention_backward if work.is_backward else 1)
-    between = _OF_TRANSCENDENTAL * work.transcendentals / machine.vector_flops  # which the products do not hide
-    return op_time(work.flops / efficiency, nbytes, work.dtype, machine) + between
+    products = op_time(work.flops / efficiency, nbytes, work.dtype, machine)
+    exponentials = _OF_TRANSCENDENTAL * work.transcendentals / machine.vector_flops
+    # A TPU's units for products, for vectors and for exponentials all have slots in each bundle of instructions
+    # (cycles counted at ayaka14732.github.io/pallas-tpu-tutorial); on a GPU products do not hide them.
+    return max(products, exponentials) if machine.platform == "tpu" else products + exponentials
 
 
 def matrix_efficiency(sizes: tuple[int, int, int, int], machine: Machine) -> float:

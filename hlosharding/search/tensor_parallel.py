@@ -78,6 +78,8 @@ class _WeightWalk:
             self._walk_into(inst)
         if inst.opcode == "get-tuple-element":
             self._know_element(inst)
+        if inst.opcode == "opt-barrier":
+            self.split[inst] = self.split.get(inst.operands[0], {})
         is_call = fused_attention(inst) is not None
         if inst.opcode in PACKS | {"parameter"} or not (inst.shape.is_array or is_call):
             return
@@ -182,6 +184,8 @@ class _WeightWalk:
 
     def _hinders(self, user: Instruction, value: Instruction, dim: int) -> bool:
         """Does an op need its operand whole along a dim, or sums over it with what is no weight; or a later op?"""
+        if user.opcode == "opt-barrier" and user.shape.is_array:
+            return any(self._hinders(later, user, dim) for later in user.users)
         signature = signature_of(user) if user.shape.is_array else None
         if not isinstance(signature, Signature):
             return False

@@ -82,6 +82,14 @@ def test_each_source_has_its_devices_and_its_way_to_split() -> None:
     assert first("llm_foundry_mpt_fsdp", "zero2").plan.strategy == "zero2"
 
 
+def test_fsdp_holds_and_copies_what_its_streams_have() -> None:
+    """Of 8.03e9 weights (Llama's paper, table 3) in bf16: embedding and output twice, 2.1 GB together, a layer's 0.44
+    twice, an eighth of the gradients in f32; 14 bytes a weight are copied."""
+    held, copied = first("torchtitan_h100", "8B").beside
+    assert held == pytest.approx(2 * (2.1e9 + 0.436e9) + 4.015e9, rel=0.01)
+    assert copied == pytest.approx(14 * 8.03e9, rel=0.01)
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_all_rows_are_said_or_have_a_reason(name: str) -> None:
     rows = list(runs(DATA, name))

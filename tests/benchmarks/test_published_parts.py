@@ -13,10 +13,12 @@ from benchmarks.published.float8 import SCALINGS, product8
 from benchmarks.published.transformer import (
     SOFTMAXES,
     adam,
+    adam_op_by_op,
     clipped,
     cross_entropy,
     eager_cross_entropy,
     parallel_cross_entropy,
+    split_cross_entropy,
 )
 
 
@@ -39,7 +41,11 @@ def with_softmax(logits: jax.Array, tokens: jax.Array) -> jax.Array:
     return jnp.mean(parallel_cross_entropy(logits, jnp.roll(tokens, -1, axis=1))[:, :-1])
 
 
-@pytest.mark.parametrize("entropy", [eager_cross_entropy, with_softmax])
+def by_vocabulary(logits: jax.Array, tokens: jax.Array) -> jax.Array:
+    return jnp.mean(split_cross_entropy(logits, jnp.roll(tokens, -1, axis=1))[:, :-1])
+
+
+@pytest.mark.parametrize("entropy", [eager_cross_entropy, with_softmax, by_vocabulary])
 def test_a_loss_op_by_op_is_the_same(entropy: Callable[..., jax.Array]) -> None:
     logits, tokens = drawn(0, 2, 16, 50), jax.random.randint(jax.random.key(1), (2, 16), 0, 50)
     found, wanted = (jax.value_and_grad(each)(logits, tokens) for each in (entropy, cross_entropy))
@@ -69,3 +75,13 @@ def test_masters_are_what_moves() -> None:
     stored, (*_, [moved]) = adam([weight], ([jnp.zeros(4)], [jnp.zeros(4)], [masters]), [jnp.full(4, 2.0)])
     np.testing.assert_allclose(moved, 1.001 - 3e-4 * 0.2 / np.sqrt(0.2), rtol=1e-6)
     assert stored[0].dtype == jnp.bfloat16
+
+
+def test_an_update_op_by_op_is_adam_behind_decay() -> None:
+    """Decay is no part of the gradient (Loshchilov and Hutter 2019); of a norm below one nothing is clipped."""
+    weight, gradient, mean, square = (drawn(n, 8) for n in range(4))
+    given = [weight], ([mean], [square**2]), [gradient / jnp.linalg.norm(gradient) / 2]
+    found, wanted = adam_op_by_op(*given), adam(*given)
+    np.testing.assert_allclose(found[0][0], wanted[0][0] - 3e-5 * weight, rtol=1e-5, atol=1e-7)
+    for one, other in zip(found[1], wanted[1], strict=True):
+        np.testing.assert_allclose(one[0], other[0], rtol=1e-6)

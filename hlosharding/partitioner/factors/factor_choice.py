@@ -60,6 +60,14 @@ class _Pool:
         kept = problem.num_tiles(self.common)
         self.work = [work_per_device(problem, table.num_tiles, kept) for table in self.tables]
 
+    def keep_agreed(self) -> None:
+        """Of a product's claimed splits, keep those of all that two of its operands and results agree on: GSPMD moves
+        the third, however large."""
+        agreed = self.problem.num_tiles(self.common)
+        if contracts(self.problem.signature):
+            found = [(t, n) for t, n in self.claimed if (self.tables[t].num_tiles[n] >= agreed).all()]
+            self.claimed = found or self.claimed
+
     @cached_property
     def least(self) -> list[Numbers]:
         """Of each table, seconds at least."""
@@ -99,6 +107,9 @@ def choose(question: SplitQuestion) -> FactorChoice:
     if free is not None:
         return free
     pools = [_Pool(problem, prices, mesh) for problem in problems]
+    if only_claimed:
+        for pool in pools:
+            pool.keep_agreed()
     most = MORE_WORK * _necessary_work(pools)
     cheapest = partial(_cheapest, pools, claimed_only=only_claimed)
     best = (_that_waits(pools, most, only_claimed) if waits else None) or cheapest(most) or cheapest(math.inf)

@@ -157,3 +157,18 @@ def test_what_is_only_propagated_moves_what_megatron_moves() -> None:
     found = hs.partition(module, machine=machine, options=PartitionOptions(only_propagated=True))
     assert [c.kind for c in found.collectives] == ["all-reduce"]
     assert found.comm_bytes_per_device == 2 * 7 / 8 * 32768 * 512 * 4 > usual.comm_bytes_per_device
+
+
+def test_what_is_only_propagated_gathers_what_gspmd_gathers() -> None:
+    """Sequences, where a weight and the product's result are split by columns over the same devices, however small the
+    weight is: XLA (jaxlib 0.10.2, GSPMD) makes one all-gather of them (Korthikanti et al. 2022)."""
+    module = hs.load("""HloModule columns, num_partitions=8
+    ENTRY e {
+      x = f32[16,8192,128] parameter(0), sharding={devices=[1,8,1]<=[8]}
+      up = f32[128,128] parameter(1), sharding={devices=[1,8]<=[8]}
+      ROOT y = f32[16,8192,128] dot(x, up), lhs_contracting_dims={2}, rhs_contracting_dims={0},
+        sharding={devices=[1,1,8]<=[8]}
+    }""")
+    found = hs.partition(module, machine=hs.machines.a100(8), options=PartitionOptions(only_propagated=True))
+    assert [c.kind for c in found.collectives] == ["all-gather"]
+    assert found.comm_bytes_per_device == 7 / 8 * 16 * 8192 * 128 * 4

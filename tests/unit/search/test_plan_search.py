@@ -78,6 +78,16 @@ def test_rows_of_stacked_weights_are_split_as_single_weights() -> None:
     assert splits[1] == {name: dim + 1 for name, dim in splits[0].items()}
 
 
+def test_what_a_barrier_keeps_apart_is_split_as_without_it() -> None:
+    """A value that lies in memory is split as it was made: the second product by rows (Shoeybi et al. 2019)."""
+
+    def apart(up: jax.Array, down: jax.Array, x: jax.Array) -> jax.Array:
+        return jax.lax.optimization_barrier(jnp.tanh(x @ up)) @ down
+
+    module = hs.trace(apart)(jnp.ones((8, 16)), jnp.ones((16, 8)), jnp.ones((4, 8)))
+    assert tensor_splits(module, 4, batch=frozenset({2})) == {0: 1, 1: 0}
+
+
 def test_heads_that_do_not_divide_are_not_split() -> None:
     sizes = dict.fromkeys("qkvo", (16, 16)) | {"up": (16, 64), "down": (64, 16)}
     module = hs.trace(attention)({name: jnp.ones(size) for name, size in sizes.items()}, jnp.ones((2, 8, 16)))
