@@ -22,7 +22,7 @@ import numpy as np
 
 from hlosharding.cost import machines
 from hlosharding.partitioner import ObjectivePrices
-from hlosharding.search.choices import Choices, SelectionProblem, solve_choices
+from hlosharding.search.choices import SOLVERS, Choices, SelectionProblem, solve_choices
 from hlosharding.search.optimum import ProgramChoices, Weights
 from hlosharding.sharding import TileAssignment
 
@@ -118,15 +118,16 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description="instances of a contest on choices of placements")
     parser.add_argument("--of", metavar="MODEL", help="write this model of the zoo in place of reading")
     parser.add_argument("--devices", type=int, default=8)
+    parser.add_argument("--solver", choices=SOLVERS, default="highs", help="of integer programs")
     parser.add_argument("files", nargs="+", metavar="FILE")
     given = parser.parse_args(arguments)
     if given.of:
         write_instance(problem_of(given.of, given.devices), Path(given.files[0]))
         return 0
-    return solve(given.files)
+    return solve(given.files, given.solver)
 
 
-def solve(paths: list[str]) -> int:
+def solve(paths: list[str], solver: str) -> int:
     """Print a line for each; 1 where nothing was found that fits."""
     missed = 0
     print("instance  nodes   edges           cost          bound  of the best team's   wall s    CPU s  limit s")
@@ -135,7 +136,7 @@ def solve(paths: list[str]) -> int:
         name = path.name.split(".")[0].rpartition("-")[2]
         problem = read_instance(path)
         limit = next((seconds for names, seconds in LIMITS.items() if name in names), 60)
-        found = solve_choices(problem, limit - _RESERVE - (time.monotonic() - start))
+        found = solve_choices(problem, limit - _RESERVE - (time.monotonic() - start), solver=solver)
         missed |= int(found.chosen is None or not problem.is_feasible(found.chosen))
         print(_line(name, problem, found, time.monotonic() - start, time.process_time() - cpu, limit), flush=True)
     return missed

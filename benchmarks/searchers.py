@@ -15,12 +15,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from rich.console import Console
 from rich.table import Table
 
 from benchmarks.found_plans import CASES
 from benchmarks.process_seconds import seconds
 from benchmarks.published.transformer import Config, arguments, train_step
-from benchmarks.verdict import finish
 from benchmarks.workers import tell, told
 from hlosharding.cost import Machine, machines
 from hlosharding.frontends import trace
@@ -130,7 +130,7 @@ def measure(question: Question, name: str, most: float) -> Iterator[dict[str, An
 
 
 def main() -> None:
-    """Print the table."""
+    """Print a table for each case, as soon as it is done."""
     parser = argparse.ArgumentParser(description="all searchers at equal time")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"by default all: {', '.join(QUESTIONS)}")
     parser.add_argument("--seconds", type=float, default=60.0, help="CPU seconds of each searcher")
@@ -140,16 +140,20 @@ def main() -> None:
         for row in measure(QUESTIONS[given.cases[0]], given.worker, given.seconds):
             tell(row)
         return
-    at = [f"after {part * given.seconds:g} CPU s" for part in MOMENTS]
-    title = "Times of steps, over the fastest plan of all searchers"
-    table = Table("case", "searcher", *at, "plans that fit", title=title)
     for case in given.cases or QUESTIONS:
-        found = {name: _told(case, name, given.seconds) for name in SEARCHERS}
-        least = min(time_s for row in found.values() for time_s in row["best"] if time_s is not None)
-        for name, row in found.items():
-            said = ("none" if time_s is None else f"{time_s / least:.3f}" for time_s in row["best"])
-            table.add_row(case, name, *said, str(row["fitting"]))
-    finish(table, ())
+        Console(width=max(120, Console().width)).print(compare(case, given.seconds))
+
+
+def compare(case: str, most: float) -> Table:
+    """A row for each searcher."""
+    at = [f"after {part * most:g} CPU s" for part in MOMENTS]
+    table = Table("searcher", *at, "plans that fit", title=f"{case}: times of steps, over the fastest plan of all")
+    found = {name: _told(case, name, most) for name in SEARCHERS}
+    least = min((time_s for row in found.values() for time_s in row["best"] if time_s is not None), default=1.0)
+    for name, row in found.items():
+        said = ("none" if time_s is None else f"{time_s / least:.3f}" for time_s in row["best"])
+        table.add_row(name, *said, str(row["fitting"]))
+    return table
 
 
 def _told(case: str, name: str, most: float) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Floor: search.  A searcher has one method; users may bring their own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,7 +22,7 @@ from hlosharding.search.planner import Planner
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.price_file import Outcome
 from hlosharding.search.priced_plan import PricedPlan
-from hlosharding.search.stages import DividedPlan, divide_plan
+from hlosharding.search.stages import DividedPlan, LayerPrices, divide_plan
 from hlosharding.search.tensor_parallel import expert_dims
 
 PricePlans = Callable[[Sequence[SizedPlan]], Mapping[SizedPlan, Outcome | None]]
@@ -138,10 +139,11 @@ class _Ascent:
 
 @dataclass(frozen=True)
 class InterOp:
-    """Alpa's pass between operators: for each number of stages, and of tensor ways inside them, layers are priced one
-    by one, and a dynamic program says how many each stage has so that a step takes least.  What promises most is priced
-    as a whole: so, with stages of equal time (of which one may fuse what layers by themselves do not), and with two
-    chunks of these a device; beside an expert's first thoughts without stages.
+    """Alpa's pass between operators: for each number of stages, and of tensor ways inside them or of ways of experts,
+    layers are priced one by one, and a dynamic program says how many each stage has so that a step takes least.  What
+    promises most is priced as a whole: so, with stages of equal time (of which one may fuse what layers by themselves
+    do not), and with two chunks of these a device; beside what has no stages and promises as much, and an expert's
+    first thoughts, as far as they may fit.
     """
 
     rounds: tuple[int, ...] = (8,)
@@ -151,25 +153,29 @@ class InterOp:
 
     def search(self, space: SearchSpace, price: PricePlans) -> None:
         """Pipelines together, as their programs have much in common."""
-        whole = (plan for plan in first_plans(space.machine) if plan.stages == 1)
-        price([SizedPlan(plan, space.batch_size) for plan in whole if plan.divides(space.batch_size)])
+        layers = LayerPrices(space.planner, space.machine)
         promising, refused = list[DividedPlan](), list[Plan]()
-        for ways in pipelines(space.machine):
+        # Others are told from those of few data ways, which sum least.
+        for ways in sorted(pipelines(space.machine), key=lambda ways: (ways.data == 1, ways)):
             try:
-                promising += self._divide(ways, space)
+                promising += self._divide(ways, space, layers)
             except ScheduleError:  # which says why, where the plan is priced
                 refused.append(ways)
-        chosen = [each.plan for each in sorted(promising)[: self.most]]
+        best = [each.plan for each in sorted(promising)]
+        alone = [plan for plan in best[: self.most] if plan.stages == 1][:1]
+        whole = [*(plan for plan in first_plans(space.machine) if plan.stages == 1), *alone]
+        chosen = [plan for plan in best if plan.stages > 1][: self.most]
         others = product(("", "1f1b-x2"), chosen)
         by_time = (replace(plan, layers=(), even=False, schedule=schedule) for schedule, plan in others)
+        price([SizedPlan(p, space.batch_size) for p in whole if p.divides(space.batch_size) and layers.may_hold(p)])
         price([SizedPlan(plan, space.batch_size) for plan in dict.fromkeys((*chosen, *by_time, *refused))])
 
-    def _divide(self, ways: Plan, space: SearchSpace) -> Iterator[DividedPlan]:
+    def _divide(self, ways: Plan, space: SearchSpace, layers: LayerPrices) -> Iterator[DividedPlan]:
         """With each number of microbatches; where the smallest ones do not fit, larger ones do not."""
         for rounds in sorted(self.rounds, reverse=True):
             plan = replace(ways, microbatches=rounds * ways.stages)
-            if plan.divides(space.batch_size):
-                found = divide_plan(space.planner, plan, space.machine)
+            if plan.divides(space.batch_size) and space.may_be(plan):
+                found = divide_plan(layers, plan)
                 if found is None:
                     return
                 yield found
@@ -229,16 +235,21 @@ def first_plans(machine: Machine) -> Iterator[Plan]:
 
 
 def pipelines(machine: Machine) -> Iterator[Plan]:
-    """Stages of as many devices each, of these each number as tensor ways inside a node; a microbatch for each stage.
+    """Stages of as many devices each, of these each number as tensor ways inside a node, or as many as a node has as
+    ways of experts; a microbatch for each stage.
 
     >>> from hlosharding.cost import machines
-    >>> [str(plan) for plan in pipelines(machines.h100(4))]
-    ['2/1/2/2 zero1', '1/2/2/2 zero1 sequence', '1/1/4/4 zero1']
+    >>> [str(plan) for plan in pipelines(machines.h100(4))]  # doctest: +NORMALIZE_WHITESPACE
+    ['4/1/1/1 zero1', '4/1/1/1 zero1 experts=4', '2/2/1/1 zero1 sequence', '1/4/1/1 zero1 sequence',
+     '2/1/2/2 zero1', '2/1/2/2 zero1 experts=2', '1/2/2/2 zero1 sequence', '1/1/4/4 zero1']
     """
-    for stages, tensor in product(divisors(machine.num_devices)[1:], divisors(machine.devices_per_node)):
+    node = machine.devices_per_node
+    for stages, tensor in product(divisors(machine.num_devices), divisors(node)):
         data, rest = divmod(machine.num_devices, stages * tensor)
         if data and not rest:
             yield Plan(data, tensor, stages, stages, strategy="zero1", sequence=tensor > 1)
+        if tensor == 1 and (experts := math.gcd(data, node)) > 1:
+            yield Plan(data, tensor, stages, stages, strategy="zero1", experts=experts)
 
 
 def next_plans(plan: Plan, machine: Machine) -> Iterator[Plan]:

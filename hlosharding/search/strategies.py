@@ -156,7 +156,7 @@ def fsdp(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
 
 def zero2(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
     """`megatron`, and the optimizer's state over data as well (ZeRO-2): gradients are reduced to the pieces whose
-    weights a device updates, and the weights gathered.
+    weights a device updates, and the weights gathered.  State that is not split over data lies as its weights do.
 
     >>> import jax, jax.numpy as jnp, hlosharding as hs
     >>> def step(w, m, x):
@@ -168,7 +168,7 @@ def zero2(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
     """
     state = find_only_updated(module)
     floating = (p.parameter_number for p in module.entry.parameters if p.shape.is_floating)
-    whole = {number: spec_of({}) for number in floating if number not in batch}
+    whole = {number: spec_of({}) for number in floating if number not in batch | state}
     return whole | number_specs(module, _also_over_data(module, ways, batch, state))
 
 

@@ -10,6 +10,7 @@ import time
 
 from hlosharding.search.choices.descent import descend
 from hlosharding.search.choices.elimination import eliminate_between
+from hlosharding.search.choices.integer_solvers import SOLVERS
 from hlosharding.search.choices.problem import SelectionProblem
 from hlosharding.search.choices.reductions import leave_out_dominated, merge_followers
 from hlosharding.search.choices.whole import NOTHING, PROVEN, Choices, solve_whole
@@ -20,9 +21,11 @@ _WHOLE_SHARE = 0.6
 """Of the time, for that."""
 
 
-def solve_choices(problem: SelectionProblem, seconds: float = 60.0, gap: float = PROVEN) -> Choices:
+def solve_choices(
+    problem: SelectionProblem, seconds: float = 60.0, gap: float = PROVEN, solver: str = "highs"
+) -> Choices:
     """The optimum, or the best choices found in so many seconds; and what no choices are below.  `gap`: the part of the
-    cost by which something else may be better.
+    cost by which something else may be better.  `solver`: of integer programs, one of `SOLVERS`.
 
     `chosen` is None where none were found that fit; where there are none at all the bound is `inf`.
 
@@ -42,7 +45,7 @@ def solve_choices(problem: SelectionProblem, seconds: float = 60.0, gap: float =
     reduced = leave_out_dominated(between.problem)
     found = NOTHING
     if sum(len(costs) > 1 for costs in reduced.problem.costs) <= MOST_WHOLE:
-        found = solve_whole(reduced.problem, _WHOLE_SHARE * (end - time.monotonic()), gap / 2)
+        found = solve_whole(reduced.problem, _WHOLE_SHARE * (end - time.monotonic()), gap / 2, SOLVERS[solver])
     if not found.is_within(gap):
         found = descend(reduced.problem, end - time.monotonic(), found)
     if found.chosen is None:

@@ -1,4 +1,4 @@
-"""A choice problem as an integer program, for HiGHS.
+"""A choice problem as an integer program.
 
 Floor: search.  Marginal formulation: a variable for each pair of choices, which add up to the choice at either end.
 Its relaxation is far closer than that of pairs that must be 1 where both ends are.
@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import sys
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from hlosharding.search.choices.integer_solvers import IntegerProgram, Solver, solve_by_highs
 from hlosharding.search.choices.problem import Integers, Numbers, SelectionProblem
 
 _FIRST, _MORE = 100, 30
@@ -44,7 +45,9 @@ PROVEN = 1e-6
 """Of the cost: what a solver's tolerances leave open."""
 
 
-def solve_whole(problem: SelectionProblem, seconds: float = math.inf, gap: float = 5e-7) -> Choices:
+def solve_whole(
+    problem: SelectionProblem, seconds: float = math.inf, gap: float = 5e-7, solver: Solver = solve_by_highs
+) -> Choices:
     """The optimum, if time suffices; else the best found, if any, and how far it may be.
 
     Memory is asked for at some times, then also where the choices that were found do not fit, until they do.
@@ -54,12 +57,12 @@ def solve_whole(problem: SelectionProblem, seconds: float = math.inf, gap: float
     >>> solve_whole(SelectionProblem(costs, np.array([[0, 1]]), (pair,), none, np.zeros((0, 2), int), (), np.ones(1)))
     Choices(chosen=array([0, 0]), cost=3.0, bound=3.0)
     """
-    program, end = _IntegerProgram(problem), time.monotonic() + seconds
+    program, end = _ChoiceProgram(problem), time.monotonic() + seconds
     bound = -math.inf
     times = _peaks(problem.over_time(np.array([usage.min() for usage in problem.usages])), problem.tight, _FIRST)
     while True:
         program.limit_memory(times)
-        found = program.solve(end - time.monotonic(), gap)
+        found = program.solve(solver, end - time.monotonic(), gap)
         bound = max(bound, found.bound)
         if found.chosen is None or problem.is_feasible(found.chosen):
             return Choices(found.chosen, found.cost, bound)
@@ -76,7 +79,7 @@ def _peaks(amounts: Numbers, where: npt.NDArray[np.bool_], most: int) -> Integer
     return np.array([part[amounts[part].argmax()] for part in parts], np.int64)
 
 
-class _IntegerProgram:
+class _ChoiceProgram:
     """Columns are choices, then pairs of choices; pairs with equal costs are one."""
 
     def __init__(self, problem: SelectionProblem) -> None:
@@ -111,9 +114,8 @@ class _IntegerProgram:
             columns, room = np.flatnonzero(usage), max(float(self.room[moment]), 1.0)
             self._row(-np.inf, float(self.room[moment]) / room, columns, usage[columns] / room)
 
-    def solve(self, seconds: float, gap: float) -> Choices:
+    def solve(self, solver: Solver, seconds: float, gap: float) -> Choices:
         """With all rows so far."""
-        from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
 
         cost = np.concatenate(self.cost)
@@ -122,20 +124,14 @@ class _IntegerProgram:
         scale = float(cost.max(initial=0.0)) / 1e6 or 1.0
         places = np.concatenate(self.rows), np.concatenate(self.columns)
         table = csr_array((np.concatenate(self.values), places), shape=(len(self.low), len(cost)))
-        limits: Any = self.low, self.high
-        most: Any = allowed.astype(float)
-        found: Any = milp(
-            cost / scale,
-            constraints=LinearConstraint(table, *limits),
-            integrality=(np.arange(len(cost)) < self.first_pair).astype(int),
-            bounds=Bounds(0.0, most),
-            options={"time_limit": max(seconds, 0.1), "mip_rel_gap": gap},
-        )
-        known = found.mip_dual_bound
-        bound = -math.inf if known is None else known * scale + self.constant
-        if found.x is None:
-            return Choices(None, math.inf, math.inf if found.status == 2 else bound)
-        chosen = np.array([int(part.argmax()) for part in np.split(found.x[: self.first_pair], self.starts[1:])])
+        is_whole = np.arange(len(cost)) < self.first_pair
+        limits = np.array(self.low), np.array(self.high)
+        program = IntegerProgram(cost / scale, allowed.astype(float), is_whole, table, *limits)
+        found = solver(program, max(seconds, 0.1), gap)
+        bound = found.bound * scale + self.constant
+        if found.columns is None:
+            return Choices(None, math.inf, bound)
+        chosen = np.array([int(part.argmax()) for part in np.split(found.columns[: self.first_pair], self.starts[1:])])
         return Choices(chosen, self.problem.cost_of(chosen), bound)
 
     def _row(self, low: float, high: float, columns: Integers, values: Numbers | float = 1.0) -> None:

@@ -1,7 +1,7 @@
 """Layers divided into stages on submeshes, by a dynamic program."""
 
 from hlosharding.search.stages.division import Division, divide_layers
-from hlosharding.search.stages.plan_layers import DividedPlan, divide_plan, layer_figures
+from hlosharding.search.stages.plan_layers import DividedPlan, LayerPrices, divide_plan
 from hlosharding.search.stages.run_prices import RunPrices, Stage
 
-__all__ = ["DividedPlan", "Division", "RunPrices", "Stage", "divide_layers", "divide_plan", "layer_figures"]
+__all__ = ["DividedPlan", "Division", "LayerPrices", "RunPrices", "Stage", "divide_layers", "divide_plan"]

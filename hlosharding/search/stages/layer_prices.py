@@ -5,8 +5,7 @@ Floor: search.  Layers that are alike are the same programs there, so each of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 
@@ -14,37 +13,40 @@ import numpy as np
 
 from hlosharding.cost import Machine
 from hlosharding.executor import BoundaryArray
+from hlosharding.ir import Shape
 from hlosharding.schedule import Add, Closing, Piece, Pipeline, Send, StageProgram, ValueType, Work
 from hlosharding.search.stages.run_prices import Numbers
+from hlosharding.sharding import without_partials
 
-_FIGURES = ("seconds", "once", "kept", "held", "scratch")
+FIGURES = ("seconds", "once", "kept", "held", "scratch")
+"""What `RunPrices.of_layers` takes."""
+OF_DATA_WAYS = ("exchanged", "updated", "summed")
+"""What depends on them: of `once` the seconds that devices exchange, of `kept` the bytes that updates alone read, and
+those of sums over microbatches that each microbatch reduces."""
+SentTiles = Sequence[Sequence[Shape]]
+"""[layer]: what a device sends to the one that has the layer, and gets back, if the layer is the first of a stage."""
 
 
-def price_layers(cut: Pipeline, microbatches: int, machine: Machine) -> dict[str, Numbers]:
-    """[layer] of each figure that `RunPrices.of_layers` takes.
+def price_layers(cut: Pipeline, microbatches: int, machine: Machine) -> tuple[dict[str, Numbers], SentTiles]:
+    """[layer] of each of `FIGURES` and `OF_DATA_WAYS`; and what is sent between stages.
 
     `cut`: for so many microbatches, its stages on the same devices all.
     """
     layers = [_Layer(cut, number, microbatches, machine) for number in range(len(cut.devices))]
-    return {name: np.array([getattr(each, name) for each in layers], float) for name in _FIGURES}
+    figures = {name: [getattr(each, name) for each in layers] for name in (*FIGURES, *OF_DATA_WAYS)}
+    return {name: np.array(own, float) for name, own in figures.items()}, [each.sent for each in layers]
 
 
-def price_transfers(cut: Pipeline, submeshes: Sequence[tuple[int, ...]], machine: Machine) -> Numbers:
+def price_transfers(sent: SentTiles, submeshes: Sequence[tuple[int, ...]], machine: Machine) -> Numbers:
     """[submesh, layer]: seconds that a microbatch takes from the submesh before to this one and back, if the layer is
-    the first there.  `cut`: as of `price_layers`.
-    """
-    sent = [_Layer(cut, number, 1, machine).sent for number in range(len(cut.devices))]
-    between = [_seconds_between(*ends, sent, machine) for ends in pairwise(submeshes)]
-    return np.array([np.zeros(len(sent)), *between])
+    the first there."""
+    between = [[_seconds_between(*ends, tiles, machine) for tiles in sent] for ends in pairwise(submeshes)]
+    return np.array([[0.0] * len(sent), *between])
 
 
-def _seconds_between(
-    ahead: tuple[int, ...], own: tuple[int, ...], sent: Sequence[Sequence[ValueType]], machine: Machine
-) -> Numbers:
-    """[layer]"""
-    send = Send(to=own)
-    pairs = [[(replace(kind, devices=ahead), replace(kind, devices=own)) for kind in kinds] for kinds in sent]
-    return np.array([sum(send.work([a], [b], machine).seconds for a, b in each) for each in pairs])
+def _seconds_between(ahead: tuple[int, ...], own: tuple[int, ...], tiles: Sequence[Shape], machine: Machine) -> float:
+    works = (Send(to=own).work([ValueType(tile, ahead)], [ValueType(tile, own)], machine) for tile in tiles)
+    return sum(work.seconds for work in works)
 
 
 class _Layer:
@@ -73,17 +75,21 @@ class _Layer:
         return [self._type_of(_program(step).outputs[number]) for step in self.passes for number in step.op.sums]
 
     @property
-    def sent(self) -> Sequence[ValueType]:
+    def sent(self) -> Sequence[Shape]:
         """What passes read that layers ahead make, and what backward ones make for those."""
         makers, own = self.cut.makers, {name for step in self.passes for name in step.makes}
         read = self._read(self.passes).items()
         others = self._read(piece for piece in self.cut.pieces if piece.stage < self.number).items()
         from_ahead = [kind for name, kind in read if name in makers and makers[name].stage < self.number]
-        return [*from_ahead, *(kind for name, kind in others if name in own)]
+        return [kind.tile for kind in (*from_ahead, *(kind for name, kind in others if name in own))]
 
     @property
     def once(self) -> float:
         return sum(work.seconds for work in map(self._work, self.closings))
+
+    @property
+    def exchanged(self) -> float:
+        return sum(work.spent.exposed_s for work in map(self._work, self.closings))
 
     @property
     def scratch(self) -> float:
@@ -102,11 +108,22 @@ class _Layer:
     @property
     def kept(self) -> float:
         """What all microbatches read; sums over them, and the term that is added next; what updates make anew."""
-        inputs = self.cut.inputs.keys() - self.cut.batch.keys()
-        read = self._read((*self.passes, *self.closings))
-        lasting = sum(kind.device_bytes for name, kind in read.items() if name in inputs)
+        lasting = self._lasting_bytes(self._read((*self.passes, *self.closings)))
         terms = sum(term.device_bytes for term in self._terms) * min(self.microbatches, 2)
         return lasting + terms + sum(map(self._bytes_made_anew, self.closings))
+
+    @property
+    def summed(self) -> float:
+        return sum(term.device_bytes for term in self._terms if without_partials(term.sharding) == term.sharding)
+
+    @property
+    def updated(self) -> float:
+        read, by_passes = self._read(self.closings), self._read(self.passes).keys()
+        return self._lasting_bytes({name: kind for name, kind in read.items() if name not in by_passes})
+
+    def _lasting_bytes(self, read: Mapping[str, ValueType]) -> float:
+        inputs = self.cut.inputs.keys() - self.cut.batch.keys()
+        return sum(kind.device_bytes for name, kind in read.items() if name in inputs)
 
     def _bytes_made_anew(self, closing: Closing) -> float:
         op = _program(closing)

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hlosharding.cost import Machine
+from hlosharding.cost import Machine, collective_time
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule import Pipeline
 from hlosharding.search.planner import Planner
 from hlosharding.search.plans import Plan
 from hlosharding.search.stages.division import divide_layers
-from hlosharding.search.stages.layer_prices import price_layers, price_transfers
+from hlosharding.search.stages.layer_prices import FIGURES, SentTiles, price_layers, price_transfers
 from hlosharding.search.stages.run_prices import Numbers, RunPrices, Stage
 
 
@@ -28,23 +28,21 @@ class DividedPlan(NamedTuple):
     plan: Plan
 
 
-def divide_plan(planner: Planner, plan: Plan, machine: Machine) -> DividedPlan | None:
+def divide_plan(prices: LayerPrices, plan: Plan) -> DividedPlan | None:
     """The plan with its best layers; None where it fits with none.
 
     Raises ScheduleError where the program has fewer layers than the plan has stages, and as `Planner.pipeline` does.
     """
-    if 0 < sum(planner.trips) < plan.stages:
-        raise ScheduleError(f"{sum(planner.trips)} layers for {plan.stages} stages", remedy="take fewer stages")
-    figures, transfers = layer_figures(planner, plan, machine)
-    prices = RunPrices.of_layers([plan.data * plan.tensor], **{name: each[None] for name, each in figures.items()})
-    memory = min(kind.memory_bytes for kind in machine.parts or (machine,))
-    found = divide_layers(prices, devices=plan.num_devices, microbatches=plan.microbatches, memory_bytes=memory)
+    figures, transfers = prices.of(plan)
+    runs = RunPrices.of_layers([plan.data * plan.tensor], **{name: figures[name][None] for name in FIGURES})
+    memory = prices.memory_bytes
+    found = divide_layers(runs, devices=plan.num_devices, microbatches=plan.microbatches, memory_bytes=memory)
     if found is None:
         return None
     layers = tuple(stage.stop - stage.first for stage in found.stages)
     said = layers if len(set(layers)) > 1 else ()
-    seconds = _add_transfers(found.stages, prices, plan.microbatches, transfers)
-    return DividedPlan(seconds, replace(plan, layers=said, even=bool(planner.trips)))
+    seconds = _add_transfers(found.stages, runs, plan.microbatches, transfers)
+    return DividedPlan(seconds, replace(plan, layers=said, even=plan.stages > 1 and prices.are_trips))
 
 
 def _add_transfers(stages: Sequence[Stage], prices: RunPrices, microbatches: int, transfers: Numbers) -> float:
@@ -59,20 +57,110 @@ def _add_transfers(stages: Sequence[Stage], prices: RunPrices, microbatches: int
     return float(way + sent.sum() + max(pace, (microbatches - 1) * slowest))
 
 
-def layer_figures(planner: Planner, plan: Plan, machine: Machine) -> tuple[dict[str, Numbers], Numbers]:
-    """As of `price_layers` and `price_transfers`, on the devices of the plan's stages.
+class LayerPrices:
+    """What layers of a program take on a machine, in its plans.
 
-    Layers are trips of loops over layers, else parts of the step that take equal time.
+    Plans of as many tensor ways that give a device as many examples differ in sums over data ways and in updates alone,
+    as long as nothing else is split over their data ways: so layers are cut and priced once for all of them, and what
+    differs by closed forms.
     """
-    count = sum(planner.trips)
-    parts = (2, count - 4, 2) if len(planner.trips) == 1 and count > 5 else (1,) * count
-    cut = planner.on_one_submesh(plan, parts, machine) if parts else _cut_listed(planner, plan, machine)
-    figures = price_layers(cut, plan.microbatches, machine)
-    transfers = price_transfers(cut, plan.submeshes, machine)
-    if max(parts, default=1) == 1:
-        return figures, transfers
-    of_trips = {name: _of_trips(figure, parts, name) for name, figure in figures.items()}
-    return of_trips, transfers[:, np.minimum(np.arange(count), 1)]
+
+    def __init__(self, planner: Planner, machine: Machine) -> None:
+        self.planner, self.machine = planner, machine
+        self._known: dict[tuple[Plan, bool, int], tuple[Plan, dict[str, Numbers], SentTiles]] = {}
+
+    @property
+    def memory_bytes(self) -> float:
+        """Of the device that has least."""
+        return min(kind.memory_bytes for kind in self.machine.parts or (self.machine,))
+
+    @property
+    def are_trips(self) -> bool:
+        """Are layers trips of loops over layers, or else parts of the step that take equal time?"""
+        return bool(self.planner.trips)
+
+    def may_hold(self, plan: Plan) -> bool:
+        """May a device hold what a plan without stages keeps for its backward pass, by layers that are known?"""
+        alike = (known for known in self._known.values() if known[0].tensor == plan.tensor)
+        held = [own["held"].sum() * priced.data * priced.microbatches for priced, own, _ in alike]
+        return min(held, default=0.0) <= plan.data * plan.microbatches * self.memory_bytes
+
+    def of(self, plan: Plan) -> tuple[dict[str, Numbers], Numbers]:
+        """[layer] of each figure, on the devices of a stage, and [stage, layer] of transfers, as of `price_transfers`.
+
+        Raises ScheduleError where there are too few layers, and as `Planner.pipeline` does.
+        """
+        alike = self._alike(plan)
+        self._check_has_layers(sum(self.planner.trips) or plan.stages, plan)
+        if alike not in self._known or self._known[alike][0].data == 1 < plan.data:  # who is alone sums nothing up
+            self._known[alike] = plan, *self._price(plan)
+        priced, figures, sent = self._known[alike]
+        self._check_has_layers(len(sent), plan)
+        own = self._on_data_ways(plan, priced, figures) if plan.data != priced.data else figures
+        return own, price_transfers(sent, plan.submeshes, self.machine)
+
+    def _alike(self, plan: Plan) -> tuple[Plan, bool, int]:
+        """The same of plans whose layers are told from each other's.  Sums between nodes may hide behind products, so
+        who has none of them is not told from who does."""
+        is_near = plan.data > 1 or 2 * plan.tensor <= self.machine.devices_per_node
+        is_told = plan.strategy in _ALIKE and is_near
+        stage = replace(plan.stage, data=plan.data // plan.ways["data"]) if is_told else plan.stage
+        return stage, is_told, plan.data * plan.microbatches
+
+    def _check_has_layers(self, count: int, plan: Plan) -> None:
+        """Raises ScheduleError where stages have none."""
+        if count < plan.stages:
+            raise ScheduleError(f"{count} layers for {plan.stages} stages", remedy="take fewer stages")
+
+    def _on_data_ways(self, plan: Plan, priced: Plan, figures: dict[str, Numbers]) -> dict[str, Numbers]:
+        """Of a plan with other data ways than those that were priced."""
+        sums, splits = _ALIKE[plan.strategy]
+        share = priced.data / plan.data if splits else 1.0
+        whole = figures["summed"] * (priced.data if splits else 1)
+        reduced, before = (self._exchange(each, sums, whole) for each in (plan, priced))
+        slower = float(self._exchange(plan, sums, _SOME)[0] / (self._exchange(priced, sums, _SOME)[0] or 1.0))
+        exchanged = figures["exchanged"]
+        terms = figures["summed"] * min(plan.microbatches, 2)
+        return {
+            **figures,
+            "seconds": np.maximum(0.0, figures["seconds"] - before) + reduced,
+            "once": share * (figures["once"] - exchanged) + slower * exchanged,
+            "kept": figures["kept"] + (share - 1.0) * (figures["updated"] + terms),
+        }
+
+    def _exchange(self, plan: Plan, kind: str, nbytes: Numbers) -> Numbers:
+        """Seconds over the data ways of a stage."""
+        members = [plan.submeshes[0][:: plan.tensor]]
+        return np.array([collective_time(kind, each, plan.data, members, self.machine) for each in nbytes])
+
+    def _price(self, plan: Plan) -> tuple[dict[str, Numbers], SentTiles]:
+        count = sum(self.planner.trips)
+        parts = (2, count - 4, 2) if len(self.planner.trips) == 1 and count > 5 else (1,) * count
+        cut = self.planner.on_one_submesh(plan, parts, self.machine) if parts else self._cut_listed(plan)
+        figures, sent = price_layers(cut, plan.microbatches, self.machine)
+        if max(parts, default=1) == 1:
+            return figures, sent
+        of_trips = {name: _of_trips(figure, parts, name) for name, figure in figures.items()}
+        return of_trips, [sent[min(trip, 1)] for trip in range(count)]
+
+    def _cut_listed(self, plan: Plan) -> Pipeline:
+        refused = ScheduleError(f"no parts for {plan.stages} stages", remedy="take fewer stages")
+        for count in _LISTED:
+            try:
+                if count >= plan.stages:
+                    return self.planner.on_one_submesh(plan, (1,) * count, self.machine)
+            except ScheduleError as error:
+                refused = error
+        raise refused
+
+
+_ALIKE = {"": ("all-reduce", False), "zero1": ("reduce-scatter", True)}
+"""Strategies that split nothing over data ways that passes read: how gradients are summed, and whether these and
+updates are then split."""
+_SOME = np.array([1e8])
+"""Bytes of a layer's gradients: of some size, to compare links."""
+_LISTED = (16, 8, 4, 2)
+"""Parts of a step whose layers are listed: as many as it has ops for."""
 
 
 def _of_trips(figure: Numbers, parts: tuple[int, ...], name: str) -> Numbers:
@@ -84,18 +172,3 @@ def _of_trips(figure: Numbers, parts: tuple[int, ...], name: str) -> Numbers:
     found = np.full(sum(parts), middle / parts[1])
     found[[0, -1]] = np.maximum(0.0, (first, last) - found[0])
     return found
-
-
-_LISTED = (16, 8, 4, 2)
-"""Parts of a step whose layers are listed: as many as it has ops for."""
-
-
-def _cut_listed(planner: Planner, plan: Plan, machine: Machine) -> Pipeline:
-    refused = ScheduleError(f"no parts for {plan.stages} stages", remedy="take fewer stages")
-    for count in _LISTED:
-        try:
-            if count >= plan.stages:
-                return planner.on_one_submesh(plan, (1,) * count, machine)
-        except ScheduleError as error:
-            refused = error
-    raise refused

@@ -238,6 +238,21 @@ def test_of_sequences_that_are_one_longer_inputs_and_labels_are_split() -> None:
     assert str(found.sharding(found.entry.parameters[1])) == "{devices=[2,1,1,2]<=[4] last_tile_dim_replicate}"
 
 
+def test_state_that_is_not_split_over_data_lies_as_its_weights() -> None:
+    """On one data way there is nothing to share: ZeRO is Megatron's plan."""
+
+    def step(up: Any, moment: Any, rows: Any) -> Any:
+        moment = 0.9 * moment + jax.grad(lambda up: jnp.sum(jnp.tanh(rows @ up)))(up)
+        return up - moment, moment
+
+    planner = Planner(hs.trace(step)(jnp.ones((16, 64)), jnp.ones((16, 64)), jnp.ones((8, 16))), ["rows"])
+    peaks = {
+        name: planner.schedule(Plan(1, 4, strategy=name), machines.h100(4)).simulate(machines.h100(4)).peak_memory_bytes
+        for name in ("", "zero1", "zero2")
+    }
+    assert peaks["zero1"] == peaks["zero2"] == peaks[""]
+
+
 @pytest.mark.parametrize("strategy", ["megatron", "fsdp", "zero1"])
 @pytest.mark.parametrize("axes", [("data", "tensor"), ("data", "model"), ("rows", "model")])
 def test_constraints_hold_over_axes_that_plans_have_and_are_in_no_strategys_way(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -12,10 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.iopddl import problem_of, read_instance, write_instance
+from hlosharding.errors import HloShardingError
 from hlosharding.search.choices import SelectionProblem, solve_choices
 from hlosharding.search.choices.descent import descend, least_memory
+from hlosharding.search.choices.integer_solvers import solve_by_or_tools
 from hlosharding.search.choices.messages import Messages
 from hlosharding.search.choices.reductions import merge_followers
+from hlosharding.search.choices.whole import solve_whole
 
 SMALL = st.integers(0, 9).map(float)
 
@@ -63,6 +67,22 @@ def test_the_optimum_is_found(problem: SelectionProblem) -> None:
     if found.chosen is not None:
         assert problem.is_feasible(found.chosen)
         assert problem.cost_of(found.chosen) == found.cost
+
+
+@given(problems())
+def test_solvers_find_the_same_optimum(problem: SelectionProblem) -> None:
+    pytest.importorskip("ortools", reason="OR-tools, the extra or-tools, is not installed")
+    best, found = best_of_all(problem), solve_whole(problem, 10.0, solver=solve_by_or_tools)
+    assert (found.cost, found.bound) == (pytest.approx(best), pytest.approx(best))
+    assert found.chosen is None or problem.is_feasible(found.chosen)
+
+
+def test_a_solver_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ortools.linear_solver.python.model_builder", None)
+    none = np.zeros(0, int)
+    problem = SelectionProblem((np.ones(2),), np.zeros((0, 2), int), (), none, np.zeros((0, 2), int), (), np.ones(1))
+    with pytest.raises(HloShardingError, match="OR-tools is not installed; pip install"):
+        solve_whole(problem, 10.0, solver=solve_by_or_tools)
 
 
 @given(problems())

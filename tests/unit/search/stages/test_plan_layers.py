@@ -17,7 +17,7 @@ from hlosharding.cost import machines
 from hlosharding.errors import ScheduleError
 from hlosharding.plans import PlanFile
 from hlosharding.search import InterOp, Plan, Planner, plan_files
-from hlosharding.search.stages import divide_plan, layer_figures
+from hlosharding.search.stages import LayerPrices, divide_plan
 from tests.support.training_steps import normal, perceptron, trained
 
 ROWS = normal(1, 16, 8)
@@ -79,16 +79,37 @@ def test_a_file_keeps_them() -> None:
 def test_layers_priced_alone_add_up_to_the_program(config: Config) -> None:
     """All on one device; what a step takes once is a hundredth of its passes."""
     planner, plan, machine = planner_of(config, 64), Plan(1, 1, 2, 8), machines.h100(2)
-    figures, _ = layer_figures(planner, plan, machine)
+    figures, _ = LayerPrices(planner, machine).of(plan)
     alone = planner.schedule(Plan(1, 1, 1, 8), machine).simulate(machine)
     assert 8 * figures["seconds"].sum() + figures["once"].sum() == pytest.approx(alone.time_s, rel=0.02)
     assert figures["kept"].sum() + figures["scratch"].max() == pytest.approx(alone.peak_memory_bytes, rel=0.1)
 
 
+@pytest.mark.parametrize("plan", ["4/1/2/16 zero1", "8/1/1/8 zero1", "1/1/8/64 zero1"])
+def test_layers_on_more_data_ways_are_told_from_those_on_few(plan: str) -> None:
+    """From two data ways, within 3 %, as if they had been cut themselves."""
+    planner, made, machine = planner_of(UNIFORM, 64), Plan.parse(plan), machines.h100(8)
+    prices = LayerPrices(planner, machine)
+    prices.of(Plan.parse("2/1/4/32 zero1"))
+    told, cut = prices.of(made), LayerPrices(planner, machine).of(made)
+    for name in ("seconds", "kept", "held"):
+        assert told[0][name].sum() == pytest.approx(cut[0][name].sum(), rel=0.03), name
+    assert told[1].sum() == pytest.approx(cut[1].sum())
+
+
+def test_what_no_device_holds_is_not_priced() -> None:
+    planner, machine = planner_of(replace(UNIFORM, remat="none"), 64), machines.h100(8)
+    prices = LayerPrices(planner, machine)
+    figures, _ = prices.of(Plan.parse("2/1/4/32 zero1"))
+    held = figures["held"].sum() * 64 / 8  # of eight sequences a device in place of one
+    assert prices.may_hold(Plan(8)) == (held <= machine.memory_bytes)
+    assert prices.may_hold(Plan(1, 8))  # of which nothing is known
+
+
 @pytest.mark.parametrize("trips", [4, 6, 8])
 def test_each_trip_of_a_loop_is_a_layer(trips: int) -> None:
     planner = Planner(hs.trace(scanned)(STACK[:trips], ROWS), ["rows"])
-    figures, transfers = layer_figures(planner, Plan(1, 1, 4, 4), machines.h100(4))
+    figures, transfers = LayerPrices(planner, machines.h100(4)).of(Plan(1, 1, 4, 4))
     assert {figure.shape for figure in figures.values()} == {(trips,)}
     assert transfers.shape == (4, trips)
     assert (transfers > 0).tolist() == [[False] * trips, *[[False, *[True] * (trips - 1)]] * 3]
@@ -97,7 +118,7 @@ def test_each_trip_of_a_loop_is_a_layer(trips: int) -> None:
 @pytest.mark.parametrize("config", [HEAVY_ENDS, HEAVY_ENDS.listed()], ids=["scanned", "listed"])
 def test_a_stage_with_the_vocabulary_has_fewer_layers(config: Config) -> None:
     planner, plan, machine = planner_of(config, 64), Plan(1, 1, 4, 16), machines.h100(4)
-    found = divide_plan(planner, plan, machine)
+    found = divide_plan(LayerPrices(planner, machine), plan)
     assert found is not None
     assert not found.plan.even or found.plan.layers[-1] < max(found.plan.layers)  # else parts that take equal time
     taken = {each: planner.schedule(each, machine).simulate(machine).time_s for each in (plan, found.plan)}
@@ -110,11 +131,11 @@ def test_where_memory_is_short_the_first_stage_has_fewer() -> None:
     planner, plan, machine = planner_of(replace(UNIFORM, remat="none"), 64), Plan(1, 1, 4, 64), machines.h100(4)
     peak = planner.schedule(plan, machine).simulate(machine).peak_memory_bytes
     short = replace(machine, memory_bytes=0.9 * peak)
-    found = divide_plan(planner, plan, short)
+    found = divide_plan(LayerPrices(planner, short), plan)
     assert found is not None
     assert found.plan.layers[0] < found.plan.layers[-1]
     assert planner.schedule(found.plan, short).simulate(short).fits
-    assert divide_plan(planner, plan, replace(machine, memory_bytes=peak / 10)) is None
+    assert divide_plan(LayerPrices(planner, replace(machine, memory_bytes=peak / 10)), plan) is None
 
 
 def test_a_searcher_of_its_own() -> None:
