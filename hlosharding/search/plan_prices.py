@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from itertools import chain
 
+from hlosharding.collector import collector_comes_after
 from hlosharding.cost import Machine
 from hlosharding.errors import HloShardingError
 from hlosharding.schedule import Pipeline, PipelineRuns, ResizablePipeline, ScheduleSimulation, Sized
@@ -31,6 +32,7 @@ class PlanPrices:
         self._members = _group_by_family(plans)
         self._last: tuple[object, _Family] | None = None
 
+    @collector_comes_after
     def simulate(self, wanted: SizedPlan) -> ScheduleSimulation:
         """A step, as its own cut runs it.  Raises ScheduleError where it cannot be cut so."""
         key, plan = family_of(wanted), wanted.plan

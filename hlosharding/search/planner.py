@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import cached_property
 
+from hlosharding.collector import collector_comes_after
 from hlosharding.cost import Machine, WholeStep
 from hlosharding.errors import AnnotationError, ScheduleError
 from hlosharding.ir import Instruction, Module, fused_attention
@@ -67,6 +68,7 @@ class Planner:
         self._cutter = Cutter(module, batch, donate)
         self._annotated: dict[Plan, Module] = {}
 
+    @collector_comes_after
     def pipeline(self, plan: Plan, machine: Machine | None = None, options: PartitionOptions | None = None) -> Pipeline:
         """The program cut so.  Raises ScheduleError where it cannot be, AnnotationError for a strategy's bad specs."""
         for parameter in self.module.entry.parameters:

@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 from hlosharding import collector
-from hlosharding.collector import collector_waits
+from hlosharding.collector import collector_comes_after, collector_waits
 
 
 @collector_waits
@@ -67,6 +67,14 @@ def test_garbage_of_many_large_passes_is_collected(monkeypatch: pytest.MonkeyPat
     gc.collect()
     found = [knotted(collector._FEW + 1) for _ in range(6)]
     assert found[0]() is None
+
+
+def test_garbage_of_what_the_collector_comes_after_is_found_without_a_full_collection() -> None:
+    gc.collect()
+    old = gc.get_stats()[2]["collections"]
+    found = collector_comes_after(lambda: weakref.ref(Knot()))()
+    assert found() is None
+    assert gc.get_stats()[2]["collections"] == old
 
 
 def test_what_the_user_froze_stays_frozen() -> None:
