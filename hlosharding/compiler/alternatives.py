@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from hlosharding.cost import CostReport, Machine, cost, step_seconds
+from hlosharding.cost import CostReport, Machine, step_seconds
 from hlosharding.ir import Module
 from hlosharding.partitioner import (
     Decisions,
@@ -49,10 +49,10 @@ class Alternative:
         """Whose prices decide."""
         return self.decisions.prices.machine
 
-    @cached_property
+    @property
     def cost(self) -> CostReport:
         """FLOPs, bytes and peak memory of a device."""
-        return cost(self.local.module, machine=self.machine)
+        return self.local.cost(self.machine)
 
     @cached_property
     def seconds(self) -> float:

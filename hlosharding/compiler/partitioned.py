@@ -18,7 +18,7 @@ from hlosharding.compiler.collective_explanation import CollectiveExplanation, e
 from hlosharding.compiler.silent_regions import broken_regions
 from hlosharding.compiler.split_explanation import SplitExplanation, explained_split
 from hlosharding.compiler.xla_collectives import op_of_xla, ours_at
-from hlosharding.cost import CostReport, Machine, Topology, cost, leaves_on_host, machine_of, machines, preset_of_kind
+from hlosharding.cost import CostReport, Machine, Topology, leaves_on_host, machine_of, machines, preset_of_kind
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import ExecutionError, PartitionError
 from hlosharding.executor import NO_OPTIONS, BoundaryArray, Executable, ShardMapProgram
@@ -219,10 +219,10 @@ class Partitioned(InNotebooks):
         """All collectives, in program order, with bytes, cause and source line."""
         return collectives(self.module)
 
-    @cached_property
+    @property
     def cost(self) -> CostReport:
         """FLOPs, bytes, peak memory and time per device on `machine`."""
-        return cost(self.module, machine=self.machine)
+        return self.local.cost(self.machine)
 
     @property
     def comm_bytes_per_device(self) -> float:

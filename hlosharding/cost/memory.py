@@ -291,15 +291,10 @@ class _BufferWalk:
         return len(self.size) - 1
 
     def _name_buffers(self) -> None:
-        for number, leaf in enumerate(_leaf_sizes(self.computation.parameters)):
-            buffer = self._new(leaf)
-            if number not in self.frees:
-                self.kept.add(buffer)
-        start = 0
         for parameter in self.computation.parameters:
-            count = len(parameter.shape.leaves)
-            self.held[parameter] = tuple(range(start, start + count))
-            start += count
+            self.held[parameter] = tuple([self._new(leaf) for leaf in _leaf_sizes([parameter])])
+        self.inputs = len(self.size)
+        self.kept.update(buffer for buffer in range(self.inputs) if buffer not in self.frees)
         for op in self.order:
             made: list[tuple[int, tuple[int, ...]]] = []
             if op in self.hidden or op.opcode in _NO_MEMORY:
@@ -309,7 +304,7 @@ class _BufferWalk:
             self.made.append(made)
         if self.memory.host_leaves or self.memory.on_host:
             self._count_one_memory()
-        self.given = sum(self.size[:start])
+        self.given = sum(self.size[: self.inputs])
 
     def _count_one_memory(self) -> None:
         """Buffers in the other memory take no room in this one."""
@@ -416,7 +411,7 @@ class _BufferWalk:
 
         As XLA's BufferAssigner does it: the largest first, each where it fits and meets nobody.
         """
-        inputs = len(_leaf_sizes(self.computation.parameters))
+        inputs = self.inputs
         made = [(now, *each) for now, found in enumerate(self.made) for each in found]
         born = {buffer: now for now, buffer, _ in made}
         victims = {buffer: found for _, buffer, found in made}
@@ -443,7 +438,7 @@ class _BufferWalk:
         for buffer, moment in enumerate(last_use):
             if buffer not in self.kept:
                 dying.setdefault(moment, []).append(buffer)
-        live, worst, at, alive = self.given, self.given, "", set(range(len(_leaf_sizes(self.computation.parameters))))
+        live, worst, at, alive = self.given, self.given, "", set(range(self.inputs))
         for now, op in enumerate(self.order):
             for buffer, victims in self.made[now]:
                 victim = next((v for v in victims if self._dies(v, now, size[buffer]) and v in alive), None)

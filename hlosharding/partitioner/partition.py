@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hlosharding.collector import collector_waits
+from hlosharding.cost import CostReport, Machine, cost
 from hlosharding.errors import PartitionError
 from hlosharding.ir import COLLECTIVES, Builder, Instruction, Module, run_passes
 from hlosharding.partitioner.choice import OpPlan
@@ -42,6 +43,14 @@ class LocalProgram:
     """The shardings that the walk followed."""
     plans: Mapping[Instruction, OpPlan] = field(default_factory=dict[Instruction, OpPlan])
     """How the ops of the program were partitioned, in which it is in plain forms; of what there was a choice for."""
+    priced: dict[Machine, CostReport] = field(default_factory=dict[Machine, CostReport], repr=False, compare=False)
+    """What it was found to cost, by machine: whoever chose it knows that already."""
+
+    def cost(self, machine: Machine) -> CostReport:
+        """FLOPs, bytes, peak memory and time of a device."""
+        if machine not in self.priced:
+            self.priced[machine] = cost(self.module, machine)
+        return self.priced[machine]
 
 
 @collector_waits

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.compiler import partition
-from hlosharding.cost import CostReport, FlopsByType, Machine, cost, hardware_flops, simulate
+from hlosharding.cost import CostReport, FlopsByType, Machine, cost, hardware_flops, simulate_priced
 from hlosharding.errors import ScheduleError
 from hlosharding.executor import BoundaryArray, ShardMapProgram, run_local
 from hlosharding.frontends import trace
@@ -154,8 +154,12 @@ class StageProgram(ProgramOp):
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
         own = machine.among(operands[0].devices)
         if own not in self._works:
-            self._works[own] = program_work(self.program.module, self.arrays, own)
+            self.know_cost(own, cost(self.program.module, own))
         return self._works[own]
+
+    def know_cost(self, machine: Machine, report: CostReport) -> None:
+        """What it costs on a submesh that is such a machine."""
+        self._works[machine] = program_work(self.program.module, self.arrays, report)
 
     @cached_property
     def flops(self) -> FlopsByType:
@@ -168,9 +172,9 @@ class StageProgram(ProgramOp):
         return f"StageProgram({self.word}, {self.num_devices} devices)"
 
 
-def program_work(module: Module, arrays: Sequence[BoundaryArray], machine: Machine) -> Work:
+def program_work(module: Module, arrays: Sequence[BoundaryArray], report: CostReport) -> Work:
     """What a program for all devices of a machine costs; `arrays`: all that enter and leave it."""
-    found = simulate(module, machine)
+    found = simulate_priced(module, report)
     lasting = sum(ValueType(a.shape, (), a.sharding).tile_bytes for a in arrays if a.memory is None)
     temporary = max(0.0, float(found.peak_memory_bytes - lasting))
     return Work(found.time_s, temporary_bytes=temporary, breakdown=found.breakdown)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from hlosharding.compiler import Partitioned, partition
-from hlosharding.cost import Machine, cost
+from hlosharding.cost import Machine
 from hlosharding.frontends import constrain
 from hlosharding.ir import COLLECTIVES, SAME_ELEMENTS, Instruction, Sameness
 from hlosharding.partitioner import PartitionOptions
@@ -80,7 +80,9 @@ class StagePrograms:
             if len(self._programs) >= _MOST_KEPT:
                 self._programs.pop(next(iter(self._programs)))
             found = _partition_cheapest(part, shardings, terms, submesh)
-            self._programs[key] = StageProgram(part.module.name, found.program, sums=part.sums)
+            made = self._programs[key] = StageProgram(part.module.name, found.program, sums=part.sums)
+            for machine, report in found.local.priced.items():  # which holds much: it is asked once, and let go
+                made.know_cost(machine, report)
         return self._programs[key]
 
 
@@ -100,7 +102,7 @@ def _partition_cheapest(part: Part, shardings: PartShardings, terms: Terms, subm
         return made
     partial = tuple(late.get(number, lies) for number, lies in enumerate(shardings.makes))
     once = submesh.partition_part(part, shardings._replace(makes=partial))
-    return min(made, once, key=lambda each: cost(each.module, submesh.machine).time_s)
+    return min(made, once, key=lambda each: each.cost.time_s)
 
 
 def _is_exchanged(result: Instruction) -> bool:

@@ -11,7 +11,7 @@ from typing import NoReturn, TypeVar
 
 import numpy as np
 
-from hlosharding.cost import Machine
+from hlosharding.cost import Machine, cost
 from hlosharding.errors import ScheduleError
 from hlosharding.executor import BoundaryArray
 from hlosharding.ir import Between, NotResizable, ResizableModule
@@ -118,7 +118,7 @@ class _ResizableProgram:
     def work(self, op: PricedProgram, place: Between, machine: Machine) -> Work:
         if (place, machine) not in self._works:
             module = self.module.at(place)
-            self._works[place, machine] = program_work(module, op.arrays, machine)
+            self._works[place, machine] = program_work(module, op.arrays, cost(module, machine))
         return self._works[place, machine]
 
 
