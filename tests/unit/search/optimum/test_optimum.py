@@ -43,7 +43,7 @@ def test_products_that_fill_a_step_take_what_was_predicted() -> None:
 
 
 @pytest.mark.parametrize("platform", ["cpu", "cuda"])
-def test_jitted_functions_fuse_with_what_calls_them(platform: str) -> None:
+def test_kernels_are_those_that_the_partitioner_leaves(platform: str) -> None:
     step, arguments = masked(64, 1024, 512)
     text = hs.trace(step, platform=platform)(*arguments).to_hlo_text()
     best = find_optimum(hs.load(text), machines.h100(8), MeshInfo(("x",), (8,)), batch={5})
