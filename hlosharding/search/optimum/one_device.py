@@ -1,7 +1,7 @@
 """The program as one device runs all of it: its kernels are those of any part, but for what collectives come between.
 
-Floor: search.  As written a program has calls, tuples, and equal constants, at which kernels seem to end; the
-partitioner leaves none of them.
+Floor: search.  As written a program has tuples on the way, constants twice, and loops that carry what they could make,
+at which kernels seem to end; the partitioner leaves none of them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def run_on_one_device(module: Module) -> tuple[Module, Mapping[str, Sequence[Ins
     ... f { p = f32[4] parameter(0)  ROOT n = f32[4] negate(p) }
     ... ENTRY e { x = f32[4] parameter(0)  y = f32[4] call(x), to_apply=f  ROOT z = f32[4] call(y), to_apply=f }''')
     >>> _, ops = run_on_one_device(module)
-    >>> ops["n"], "y" in ops
-    ([%n.2 = f32[4] negate(%x), %n.3 = f32[4] negate(%n.2)], False)
+    >>> len(ops["n"])
+    2
     """
     marked = without_layout_calls(module.clone())
     marked.shardings, marked.mesh, marked.num_partitions = {}, None, 1

@@ -171,7 +171,8 @@ def find_optimum(
 
     `mesh`: a `jax.sharding.Mesh`, or sizes by name.  `batch`: numbers of the arguments that are new to each step, by
     default what is found; `donated`: of those that the update may overwrite, by default all that are updated;
-    `seconds`: for the solver, after which the best that was found is taken.  Annotations of the program bind.
+    `seconds`: for the solver, after which the best that was found is taken, or all but the batch is whole.  Annotations
+    of the program bind.
 
     What arrays that lie so take together is bounded first, and then more tightly where the program that comes of it
     takes more; where it still does, the smallest is given back (`Optimum.fits`).
@@ -239,6 +240,8 @@ class _Run:
             found += self.fitting(Weights(1 - hidden, hidden))
             if not found or found[-1].spent.hidden <= found[-1].spent.compute:
                 break
+        if not found and self.is_out_of_time:
+            return [one for one in self._simplest() if one.fits]
         is_as_predicted = any(one.fits and one.time_s <= _AS_PREDICTED * one.spent.least for one in found)
         if found and not is_as_predicted:
             found += self.fitting(_SERIAL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from itertools import product
 from typing import Any
 
@@ -17,10 +18,13 @@ from benchmarks.zoo_optima import unannotated, written_by_hand
 from hlosharding.cost import machines
 from hlosharding.errors import ScheduleError, ShardingError
 from hlosharding.partitioner import even_placements
+from hlosharding.search.choices import Choices
 from hlosharding.search.optimum import OptimumOf, find_optimum
 from hlosharding.sharding import MeshInfo, TileAssignment
 from tests.support.small_steps import Step, descend, floats, masked, perceptron, scanned
 
+optimum = import_module("hlosharding.search.optimum.optimum")
+"""The module: the package has a function of this name."""
 FOUR = MeshInfo(("x",), (4,))
 BATCH = {2, 3}
 
@@ -43,7 +47,7 @@ def test_products_that_fill_a_step_take_what_was_predicted() -> None:
 
 
 @pytest.mark.parametrize("platform", ["cpu", "cuda"])
-def test_jitted_functions_fuse_with_what_calls_them(platform: str) -> None:
+def test_kernels_are_those_that_the_partitioner_leaves(platform: str) -> None:
     step, arguments = masked(64, 1024, 512)
     text = hs.trace(step, platform=platform)(*arguments).to_hlo_text()
     best = find_optimum(hs.load(text), machines.h100(8), MeshInfo(("x",), (8,)), batch={5})
@@ -110,6 +114,18 @@ def test_what_does_not_fit_is_split() -> None:
     assert tight.fits
     assert tight.simulation.peak_memory_bytes <= 0.8 * needed
     assert tight.time_s >= free.time_s
+
+
+def test_out_of_time_the_batch_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimum, "solve_choices", lambda *_: Choices(None, np.inf, -np.inf))
+    step, arguments = perceptron(65536, 1024, 1024, 1024)
+    module, machine = hs.trace(step)(*arguments), machines.h100(4)
+    best = find_optimum(module, machine, FOUR, batch=BATCH)
+    rows = {p.parameter_number: best.shardings[p].tile_shape(p.shape.dims)[0] for p in module.entry.parameters}
+    assert rows == {0: 1024, 1: 1024, 2: 65536 // 4, 3: 65536 // 4}
+    small = replace(machine, memory_bytes=1e6)
+    with pytest.raises(ScheduleError, match="were found in 120 seconds"):
+        find_optimum(module, small, FOUR, batch=BATCH)
 
 
 def test_nothing_fits() -> None:
