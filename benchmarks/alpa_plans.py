@@ -51,7 +51,7 @@ class Family(NamedTuple):
 
 GPT = Family(transformer.train_step, transformer.arguments, ("tokens",), (16, 64))
 MOE = Family(gshard.train_step, gshard.arguments, ("tokens",), (8, 32))
-RESNET = Family(wide_resnet.train_step, wide_resnet.arguments, ("images", "labels"), (8, 32))
+RESNET = Family(wide_resnet.train_step, wide_resnet.arguments, ("images", "labels"), (8, 16))
 
 
 class Case(NamedTuple):

@@ -31,7 +31,7 @@ from hlosharding.cost import group_placement, machines
 from hlosharding.ir import Module
 from hlosharding.schedule import PipelineRuns, StageProgram
 from hlosharding.search import Climb, Plan, Planner, fsdp
-from hlosharding.search.strategies import Specs, Ways
+from hlosharding.search.strategies import Specs, Ways, number_specs
 from hlosharding.spmd import Collective
 
 MACHINE = machines.h100(64)
@@ -56,7 +56,8 @@ def autoparallel(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
     """FSDP over data; over tensor products by columns, then by rows, but for that behind attention: whole there, for
     sequences are split."""
     outputs = (p for p in module.entry.parameters if p.path.endswith("['o']"))
-    return {**fsdp(module, ways, batch), **{p.parameter_number: P(None, None, None, "data") for p in outputs}}
+    own = number_specs(module, fsdp(module, ways, batch))
+    return {**own, **{p.parameter_number: P(None, None, None, "data") for p in outputs}}
 
 
 class Row(NamedTuple):

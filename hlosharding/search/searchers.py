@@ -143,7 +143,7 @@ class InterOp:
     layers are priced one by one, and a dynamic program says how many each stage has so that a step takes least.  What
     promises most is priced as a whole: so, with stages of equal time (of which one may fuse what layers by themselves
     do not), and with two chunks of these a device; beside what has no stages and promises as much, and an expert's
-    first thoughts, as far as they may fit.
+    first thoughts, whole and in microbatches, as far as they may fit.
     """
 
     rounds: tuple[int, ...] = (8,)
@@ -163,7 +163,9 @@ class InterOp:
                 refused.append(ways)
         best = [each.plan for each in sorted(promising)]
         alone = [plan for plan in best[: self.most] if plan.stages == 1][:1]
-        whole = [*(plan for plan in first_plans(space.machine) if plan.stages == 1), *alone]
+        first = [plan for plan in first_plans(space.machine) if plan.stages == 1]
+        in_parts = (replace(plan, microbatches=max(self.rounds)) for plan in first if plan.strategy == "zero1")
+        whole = dict.fromkeys((*first, *in_parts, *alone))
         chosen = [plan for plan in best if plan.stages > 1][: self.most]
         others = product(("", "1f1b-x2"), chosen)
         by_time = (replace(plan, layers=(), even=False, schedule=schedule) for schedule, plan in others)

@@ -83,7 +83,7 @@ class LayerPrices:
         """May a device hold what a plan without stages keeps for its backward pass, by layers that are known?"""
         alike = (known for known in self._known.values() if known[0].tensor == plan.tensor)
         held = [own["held"].sum() * priced.data * priced.microbatches for priced, own, _ in alike]
-        return min(held, default=0.0) <= plan.data * plan.microbatches * self.memory_bytes
+        return bool(min(held, default=0.0) <= _SLACK * plan.data * plan.microbatches * self.memory_bytes)
 
     def of(self, plan: Plan) -> tuple[dict[str, Numbers], Numbers]:
         """[layer] of each figure, on the devices of a stage, and [stage, layer] of transfers, as of `price_transfers`.
@@ -159,6 +159,8 @@ _ALIKE = {"": ("all-reduce", False), "zero1": ("reduce-scatter", True)}
 updates are then split."""
 _SOME = np.array([1e8])
 """Bytes of a layer's gradients: of some size, to compare links."""
+_SLACK = 2.0
+"""Layers by themselves hold more than a whole step at its peak, which fuses some of it: of Llama's kind above 1.1."""
 _LISTED = (16, 8, 4, 2)
 """Parts of a step whose layers are listed: as many as it has ops for."""
 

@@ -97,13 +97,15 @@ def test_layers_on_more_data_ways_are_told_from_those_on_few(plan: str) -> None:
     assert told[1].sum() == pytest.approx(cut[1].sum())
 
 
-def test_what_no_device_holds_is_not_priced() -> None:
-    planner, machine = planner_of(replace(UNIFORM, remat="none"), 64), machines.h100(8)
-    prices = LayerPrices(planner, machine)
-    figures, _ = prices.of(Plan.parse("2/1/4/32 zero1"))
-    held = figures["held"].sum() * 64 / 8  # of eight sequences a device in place of one
-    assert prices.may_hold(Plan(8)) == (held <= machine.memory_bytes)
-    assert prices.may_hold(Plan(1, 8))  # of which nothing is known
+def test_plans_without_stages_are_told_not_to_fit() -> None:
+    """Where nothing is computed again, most of the peak is what the backward pass reads."""
+    planner, whole, machine = planner_of(replace(UNIFORM, remat="none"), 64), Plan(8, strategy="fsdp"), machines.h100(8)
+    peak = planner.schedule(whole, machine).simulate(machine).peak_memory_bytes
+    for share, may_hold in ((0.25, False), (1.0, True)):
+        prices = LayerPrices(planner, replace(machine, memory_bytes=share * peak))
+        assert prices.may_hold(whole)  # as long as no layer is known
+        prices.of(Plan(2, 1, 4, 32, strategy="zero1"))
+        assert prices.may_hold(whole) == may_hold
 
 
 @pytest.mark.parametrize("trips", [4, 6, 8])
