@@ -63,8 +63,8 @@ class _Pool:
     def keep_agreed(self) -> None:
         """Of a product's claimed splits, keep those of all that two of its operands and results agree on: GSPMD moves
         the third, however large."""
-        agreed = self.problem.num_tiles(self.common)
-        if contracts(self.problem.signature):
+        signature, agreed = self.problem.signature, self.problem.num_tiles(self.common)
+        if contracts(signature) and all(divides_work(signature, factor) for factor in range(len(agreed))):
             found = [(t, n) for t, n in self.claimed if (self.tables[t].num_tiles[n] >= agreed).all()]
             self.claimed = found or self.claimed
 
