@@ -4,8 +4,6 @@ from importlib import import_module
 
 from hlosharding.onnx.operators.table import MICROSOFT, OPERATORS, MustBeKnown, Operator
 
-__all__ = ["FAMILIES", "MICROSOFT", "OPERATORS", "MustBeKnown", "Operator"]
-
 FAMILIES = tuple(
     import_module(f"{__name__}.{family}")
     for family in (

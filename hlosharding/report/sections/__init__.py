@@ -2,5 +2,3 @@
 
 from hlosharding.report.sections.picture import program_svg
 from hlosharding.report.sections.report import Report, report
-
-__all__ = ["Report", "program_svg", "report"]
