@@ -21,6 +21,8 @@ from hlosharding.printable import printable
 _LONGEST_MESSAGE = 2000
 INTERRUPTED = 130
 
+__all__ = ["command", "main"]
+
 
 def command() -> None:
     """The process of the command: `main`, then the end with its status.

@@ -11,3 +11,32 @@ from hlosharding.compiler.program_cache import versions
 from hlosharding.compiler.split_explanation import SplitExplanation
 from hlosharding.compiler.stages import Compiled, PartitionedStage, PropagatedStage, Traced
 from hlosharding.executor import ShardedArray
+
+__all__ = [
+    "MEMORY_PARTS",
+    "CollectiveExplanation",
+    "Compiled",
+    "Explanations",
+    "Jitted",
+    "MemoryUse",
+    "OptimizedProgram",
+    "Partitioned",
+    "PartitionedStage",
+    "PropagatedStage",
+    "ShardedArray",
+    "SplitExplanation",
+    "Traced",
+    "best_program",
+    "compile_by_xla",
+    "compile_for",
+    "default_machine",
+    "device_put",
+    "explain",
+    "explain_line",
+    "is_line",
+    "jit",
+    "made_at",
+    "partition",
+    "prices_of",
+    "versions",
+]

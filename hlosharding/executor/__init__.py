@@ -17,3 +17,31 @@ from hlosharding.executor.program import NO_OPTIONS, ShardMapProgram, find_devic
 from hlosharding.executor.random_inputs import is_integer, random_array
 from hlosharding.executor.reference import run_local, run_reference
 from hlosharding.executor.sharded_array import ShardedArray, restack_tiles
+
+__all__ = [
+    "NO_OPTIONS",
+    "Axes",
+    "Boundary",
+    "BoundaryArray",
+    "Executable",
+    "ShardMapProgram",
+    "ShardedArray",
+    "array_of_tiles",
+    "assemble",
+    "check_same",
+    "find_devices",
+    "is_integer",
+    "is_own",
+    "is_shared",
+    "lay_out",
+    "lay_out_checked",
+    "put",
+    "random_array",
+    "refuse_described",
+    "restack_tiles",
+    "run_local",
+    "run_reference",
+    "sharded_array",
+    "split",
+    "tiles_by_device",
+]

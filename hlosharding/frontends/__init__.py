@@ -26,3 +26,32 @@ from hlosharding.frontends.jax import (
 from hlosharding.frontends.loading import ProgramReader, load, named_format
 from hlosharding.frontends.prepare import prepare, prepare_edit
 from hlosharding.frontends.shardy import to_sdy_text
+
+__all__ = [
+    "MARKS",
+    "CustomPartitioning",
+    "PerDevice",
+    "ProgramReader",
+    "TraceableFunction",
+    "TracedCall",
+    "annotate",
+    "are_on_several_devices",
+    "broadcast",
+    "constrain",
+    "divides",
+    "first_tracer",
+    "is_inserted",
+    "load",
+    "logical_to_mesh_sharding",
+    "may_not_communicate",
+    "mesh_context",
+    "named_format",
+    "no_communication",
+    "prepare",
+    "prepare_edit",
+    "said_by_jax",
+    "shard_alike",
+    "to_sdy_text",
+    "trace",
+    "with_sharding",
+]

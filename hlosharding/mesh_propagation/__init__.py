@@ -6,3 +6,13 @@ from hlosharding.mesh_propagation.notes import AxisAnnotation
 from hlosharding.mesh_propagation.offers import Conflict
 from hlosharding.mesh_propagation.outcome import AxisPropagation, LoopOption
 from hlosharding.mesh_propagation.propagate import propagate_axes
+
+__all__ = [
+    "AxisAnnotation",
+    "AxisPropagation",
+    "Conflict",
+    "LoopOption",
+    "Stage",
+    "describe_loops",
+    "propagate_axes",
+]

@@ -4,6 +4,8 @@ from hlosharding.notations import dtensor, mesh_lists, shard_dialect
 from hlosharding.notations.axis_sharding import PARTIAL_KINDS, AxisSharding
 from hlosharding.sharding import Format
 
+__all__ = ["FORMATS", "AxisSharding"]
+
 _PARTS_IN_ORDER = frozenset({"partial values", "parts of axes", "device order"})
 
 _ROWS = (

@@ -15,6 +15,18 @@ from hlosharding.sharding import Format
 if TYPE_CHECKING:
     from hlosharding.ir import Module
 
+__all__ = [
+    "FORMATS",
+    "MICROSOFT",
+    "READERS",
+    "OnnxShardings",
+    "element_type_of",
+    "from_onnx",
+    "is_onnx",
+    "read_onnx_shardings",
+    "write_onnx_shardings",
+]
+
 
 def from_onnx(source: Any, inputs: Mapping[str, Any] | None = None, **options: Any) -> Module:
     """A Module of a model: see `model.from_onnx`."""

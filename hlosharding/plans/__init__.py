@@ -16,3 +16,26 @@ from hlosharding.plans.replicated import (
 )
 from hlosharding.plans.side import is_per_device
 from hlosharding.plans.source_change import SourceChange, change_source
+
+__all__ = [
+    "REPLICATED_OVER",
+    "Difference",
+    "ExportedPlan",
+    "Golden",
+    "PipelineSteps",
+    "PlanFile",
+    "ReplicatedValue",
+    "ShardingChange",
+    "SourceChange",
+    "change_source",
+    "check_plan",
+    "diff",
+    "export_plan",
+    "golden_path",
+    "is_held",
+    "is_per_device",
+    "judge_growth",
+    "replicated_by_accident",
+    "replicated_values",
+    "smallest",
+]

@@ -4,3 +4,15 @@ from hlosharding.propagation.explain import ChainLink, Explanation, LostOffer, o
 from hlosharding.propagation.handlers import BACKWARD, FORWARD
 from hlosharding.propagation.propagate import Propagation, propagate
 from hlosharding.propagation.provenance import Change
+
+__all__ = [
+    "BACKWARD",
+    "FORWARD",
+    "ChainLink",
+    "Change",
+    "Explanation",
+    "LostOffer",
+    "Propagation",
+    "origin",
+    "propagate",
+]

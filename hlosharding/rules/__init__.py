@@ -1,6 +1,5 @@
 """The truth of every op, declared once: which dims are the same extent, and what a split of it owes."""
 
-# pyright: reportUnusedImport=false
 from hlosharding.rules.affine_indices import AffineIndices, addressing, affine_indices, iota_signature
 from hlosharding.rules.call_costs import CallCost, EstimatedCost
 from hlosharding.rules.catalog import catalog, signature_of
@@ -32,3 +31,43 @@ from hlosharding.rules.signature import (
     Whole,
 )
 from hlosharding.rules.windows import window_of
+
+__all__ = [
+    "AffineIndices",
+    "CallCost",
+    "DataFlow",
+    "Debt",
+    "Dims",
+    "EstimatedCost",
+    "Factor",
+    "Halo",
+    "Nothing",
+    "Opaque",
+    "Reduce",
+    "Signature",
+    "SignatureMaker",
+    "Whole",
+    "addressing",
+    "affine_indices",
+    "catalog",
+    "check_signature",
+    "count_changes",
+    "function_signature",
+    "has_local_attributes",
+    "has_users_rule",
+    "iota_signature",
+    "is_splat",
+    "is_whole_kernel",
+    "local_attributes",
+    "parse_rule",
+    "parse_shardy_rule",
+    "register_interface",
+    "register_rule",
+    "registered_name",
+    "rule_of_maps",
+    "signature_of",
+    "top_k",
+    "unregister_rule",
+    "users_calls",
+    "window_of",
+]

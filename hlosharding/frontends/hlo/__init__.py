@@ -2,3 +2,13 @@
 
 from hlosharding.frontends.hlo.stablehlo import MLIR_BYTECODE, from_lowering, from_stablehlo
 from hlosharding.frontends.hlo.text_and_proto import devices_of, from_hlo_proto, from_hlo_text, partitions_in
+
+__all__ = [
+    "MLIR_BYTECODE",
+    "devices_of",
+    "from_hlo_proto",
+    "from_hlo_text",
+    "from_lowering",
+    "from_stablehlo",
+    "partitions_in",
+]

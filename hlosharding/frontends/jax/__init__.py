@@ -8,3 +8,25 @@ from hlosharding.frontends.jax.logical_axes import logical_to_mesh_sharding
 from hlosharding.frontends.jax.lowered import from_compiled, from_lowered
 from hlosharding.frontends.jax.regions import may_not_communicate, no_communication
 from hlosharding.frontends.jax.tracing import TraceableFunction, TracedCall, mesh_context, trace
+
+__all__ = [
+    "MARKS",
+    "CustomPartitioning",
+    "PerDevice",
+    "TraceableFunction",
+    "TracedCall",
+    "are_on_several_devices",
+    "broadcast",
+    "divides",
+    "first_tracer",
+    "from_compiled",
+    "from_lowered",
+    "logical_to_mesh_sharding",
+    "may_not_communicate",
+    "mesh_context",
+    "no_communication",
+    "said_by_jax",
+    "shard_alike",
+    "trace",
+    "with_sharding",
+]

@@ -4,6 +4,8 @@ from importlib import import_module
 
 from hlosharding.onnx.operators.table import MICROSOFT, OPERATORS, MustBeKnown, Operator
 
+__all__ = ["FAMILIES", "MICROSOFT", "OPERATORS", "MustBeKnown", "Operator"]
+
 FAMILIES = tuple(
     import_module(f"{__name__}.{family}")
     for family in (

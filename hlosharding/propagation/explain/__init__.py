@@ -2,3 +2,12 @@
 
 from hlosharding.propagation.explain.explanation import ChainLink, Explanation, LostOffer, origin
 from hlosharding.propagation.explain.why import conflicts, explain
+
+__all__ = [
+    "ChainLink",
+    "Explanation",
+    "LostOffer",
+    "conflicts",
+    "explain",
+    "origin",
+]

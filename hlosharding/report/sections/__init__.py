@@ -2,3 +2,5 @@
 
 from hlosharding.report.sections.picture import program_svg
 from hlosharding.report.sections.report import Report, report
+
+__all__ = ["Report", "program_svg", "report"]

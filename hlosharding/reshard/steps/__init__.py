@@ -12,3 +12,22 @@ from hlosharding.reshard.steps.local_steps import DynamicSlice, Keep, Pad, Slice
 from hlosharding.reshard.steps.pieces import Pieces, round_seconds
 from hlosharding.reshard.steps.rounds import RESULT, Round
 from hlosharding.reshard.steps.step import Pairs, Step
+
+__all__ = [
+    "RESULT",
+    "AllGather",
+    "AllReduce",
+    "AllToAll",
+    "DynamicSlice",
+    "Keep",
+    "Pad",
+    "Pairs",
+    "Permute",
+    "Pieces",
+    "ReduceScatter",
+    "Round",
+    "Slice",
+    "Step",
+    "round_seconds",
+    "transposes_seconds",
+]

@@ -14,3 +14,25 @@ from hlosharding.sharding.formats.sdy_text import SdySharding
 from hlosharding.sharding.formats.sdy_text import read_named_meshes as read_sdy_meshes
 from hlosharding.sharding.formats.sdy_text import read_sharding as read_sdy_sharding
 from hlosharding.sharding.formats.sdy_text import write_sharding as write_sdy_sharding
+
+__all__ = [
+    "FEATURES",
+    "FORMATS",
+    "Axes",
+    "Axis",
+    "Cluster",
+    "Format",
+    "FormatContext",
+    "Interchange",
+    "SdySharding",
+    "convert",
+    "is_spec",
+    "read_mlir_string",
+    "read_mlir_symbol",
+    "read_sdy_meshes",
+    "read_sdy_sharding",
+    "same_sharding",
+    "spec_from_text",
+    "write_mlir_symbol",
+    "write_sdy_sharding",
+]
