@@ -28,13 +28,11 @@ def recompute_layers(module: Module) -> Module:
     ['f32[4,8,16]', 'f32[4,8,16]', 'f32[4,8,16]', 'f32[4,8,16]']
     ['f32[4,8,16]']
     """
-    if not recomputed_ops(module):
+    recompute = recompute_loops if recomputed_loops(module) else recompute_stretches
+    if recompute is recompute_stretches and not find_stretches(module):
         return module
     edit = Edit.of_copy(module)
-    if recomputed_loops(module):
-        recompute_loops(edit)
-    else:
-        recompute_stretches(edit)
+    recompute(edit)
     made = edit.finish()
     rewrite.dead_code(made)
     made.renumber()

@@ -18,6 +18,7 @@ from itertools import accumulate
 
 from hlosharding.ir import Edit, Instruction, Module, rewrite
 from hlosharding.schedule.cutting.repeated_ops import is_recomputed, may_be_repeated, recomputed_name, repeat_op
+from hlosharding.schedule.cutting.stages import crossing_bytes
 
 _FINEST = 16
 """Budgets of a stretch that are tried: each 0.7 of the one before, so the least is a two-hundredth of all."""
@@ -87,14 +88,7 @@ class _Forward:
 
     @cached_property
     def _crossing(self) -> Sequence[int]:
-        """Bytes that ops of the trunk from the n-th on read of those before it."""
-        place = {inst: number for number, inst in enumerate(self.trunk)}
-        changes = [0] * (len(place) + 1)
-        for inst, number in place.items():
-            last = max((place[user] for user in inst.users if user in place), default=number)
-            changes[number] += inst.shape.byte_size
-            changes[last] -= inst.shape.byte_size
-        return [0, *accumulate(changes)]
+        return crossing_bytes(self.trunk)
 
     def ways_to_cut(self) -> Iterator[list[int]]:
         """Where stretches begin, with about as many bytes waiting in each, for ever smaller ones."""

@@ -233,7 +233,7 @@ class _Placing:
         before = list(accumulate((self.seconds[inst] for inst in forward), initial=0.0))
         heavy = list(accumulate((self.seconds[inst] * (inst.opcode not in LIGHT) for inst in forward), initial=0.0))
         crossing, wanted, inside = (
-            _crossing_bytes(forward),
+            crossing_bytes(forward),
             list(self._wanted_places(forward)),
             self._inside_layers(forward),
         )
@@ -380,7 +380,7 @@ def _places_wanted(wanted: Sequence[tuple[int, int]], number: int, places: range
     return range(max(begins, places.start), min(ends + 1, places.stop)) or places
 
 
-def _crossing_bytes(forward: Sequence[Instruction]) -> list[int]:
+def crossing_bytes(forward: Sequence[Instruction]) -> list[int]:
     """Bytes that forward ops from the n-th on read of those before it."""
     place = {inst: number for number, inst in enumerate(forward)}
     changes = [0] * (len(forward) + 1)
