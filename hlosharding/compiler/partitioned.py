@@ -326,6 +326,7 @@ class Partitioned(InNotebooks):
 
     @staticmethod
     def _bind(signature: FunctionBoundary | None, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
+        import jax
         from jax.tree_util import all_leaves
 
         if signature is not None:
@@ -335,6 +336,8 @@ class Partitioned(InNotebooks):
                 is_flat = len(arguments) == len(signature.in_avals) and all_leaves(arguments)
                 if not is_flat:
                     raise
+                in_tree = jax.tree.unflatten(signature.in_tree, arguments)
+                return signature.flatten(*in_tree)
         if keywords:
             raise ExecutionError("keyword arguments need a traced function", remedy="pass arrays by position")
         return list(arguments)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.cost import Machine, Runtime, WholeStep
+from hlosharding.frontends import as_numbers
 from hlosharding.schedule.arguments import elements_of
 from hlosharding.schedule.execution import ScheduleExecutable
 from hlosharding.schedule.interface import Interface, cut_part, join_parts
@@ -109,7 +110,8 @@ class Schedule:
 
     def cut_arguments(self, *arrays: Any) -> Sequence[Any]:
         """What the parameters of @main get of these arguments: of stacked weights that stages share, each its part."""
-        return arrays if self.interface is None else self.interface.cut_arrays(arrays, cut_part)
+        numbers = list(map(as_numbers, arrays))
+        return numbers if self.interface is None else self.interface.cut_arrays(numbers, cut_part)
 
     def join_results(self, made: Sequence[Any]) -> list[Any]:
         """The results of the whole, from those of @main."""

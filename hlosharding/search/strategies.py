@@ -14,7 +14,7 @@ from hlosharding.errors import AnnotationError, ScheduleError
 from hlosharding.frontends import annotate
 from hlosharding.ir import Instruction, Module, rewrite
 from hlosharding.propagation import propagate
-from hlosharding.schedule import arguments_by_name, is_layout_call
+from hlosharding.schedule import arguments_by_name, is_layout_call, is_sharding_call
 from hlosharding.search.plans import CONTEXT, EXPERTS, REPLICAS
 from hlosharding.search.tensor_parallel import expert_dims, tensor_splits
 from hlosharding.search.updates import find_only_updated, find_updated
@@ -231,8 +231,8 @@ def split_arguments(module: Module, ways: Ways, *specs: Specs) -> Module:
     made = annotate(module, {parameters[number].name: spec for number, spec in wanted.items()}, mesh=mesh)
     said = {p.id: made.shardings[p.id] for p in made.entry.parameters if p.parameter_number in wanted}
     constraints = dict(_constraints(made, module, mesh))
-    for call in [inst for inst in made.instructions if is_layout_call(inst) and inst not in constraints]:
-        rewrite.change_opcode(call, "copy")  # of other axes: it says nothing here
+    for call in [inst for inst in made.instructions if is_sharding_call(inst) and inst not in constraints]:
+        rewrite.change_opcode(call, "copy")  # of other axes, or of some dims alone: it says nothing here
     said |= {call.id: sharding for call, sharding in constraints.items()}
     results = {r.id: said[p.id] for r, p in find_updated(made).items() if p.id in said}
     said = results | said  # what is updated lies as it did

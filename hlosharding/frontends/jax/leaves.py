@@ -50,12 +50,15 @@ def are_on_several_devices(tree: Any) -> bool:
 
 
 def as_numbers(leaf: Any) -> Any:
-    """An argument as the program takes it: keys as their u32 data."""
+    """An argument, or its description, as the program takes it: keys as their u32 data."""
     import jax
 
     if getattr(leaf, "dtype", None) == jax.dtypes.float0:
         return np.zeros(np.shape(leaf), bool)
-    return jax.random.key_data(leaf) if is_key(leaf) else leaf
+    if not is_key(leaf):
+        return leaf
+    is_described = isinstance(leaf, jax.ShapeDtypeStruct)
+    return jax.eval_shape(jax.random.key_data, leaf) if is_described else jax.random.key_data(leaf)
 
 
 def of_numbers(sharding: HloSharding | None, leaf: Any) -> HloSharding | None:

@@ -66,20 +66,25 @@ class Microbatched:
 
 def is_layout_call(inst: Instruction) -> bool:
     """Does an op of the program only say how a value lies, in all its dims, and nothing of other values?"""
-    if inst.opcode != "custom-call" or inst.custom_call_target != targets.SHARDING or inst.opaque:
+    if not is_sharding_call(inst) or inst.opaque:
         return False
     sharding = inst.module.sharding(inst)
     return sharding is not None and not sharding.is_unknown() and not sharding.shard_group
 
 
 def without_layout_calls(module: Module) -> Module:
-    """The same program with a copy in place of each, in loops, too."""
-    if not any(map(is_layout_call, module.instructions)):
+    """The same program with a copy in place of each, and of those that leave dims open or tie values, in loops, too."""
+    if not any(map(is_sharding_call, module.instructions)):
         return module
     made = module.clone()
-    for inst in list(filter(is_layout_call, made.instructions)):
+    for inst in list(filter(is_sharding_call, made.instructions)):
         rewrite.change_opcode(inst, "copy")
     return made
+
+
+def is_sharding_call(inst: Instruction) -> bool:
+    """Does an op only say how values lie?"""
+    return inst.opcode == "custom-call" and inst.custom_call_target == targets.SHARDING
 
 
 def _updates(inst: Instruction) -> bool:

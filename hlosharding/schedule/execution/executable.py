@@ -15,6 +15,7 @@ import numpy as np
 
 from hlosharding.errors import ExecutionError, ScheduleError
 from hlosharding.executor import Executable, array_of_tiles, find_devices, lay_out_checked
+from hlosharding.frontends import as_numbers
 from hlosharding.schedule.execution.array_ops import Call, add_arrays, concat_arrays, split_array
 from hlosharding.schedule.execution.given_arrays import GivenArrays, fetch_whole
 from hlosharding.schedule.execution.moves import ArrayMoves, MovesInOneProcess, Types
@@ -106,7 +107,7 @@ class ScheduleExecutable:
         if len(arrays) != len(self.arguments):
             raise ScheduleError(f"{len(arrays)} arrays for the {len(self.arguments)} parameters of @main")
         with _use_own_settings():
-            return self._run(arrays)
+            return self._run(list(map(as_numbers, arrays)))
 
     def _run(self, arrays: Sequence[Any]) -> list[Any]:
         env = {self._parameters[n]: array for n, array in self._stacks.cut(self._given.lay_out_all(arrays)).items()}

@@ -20,9 +20,21 @@ from typing import TypeAlias
 import numpy as np
 
 from hlosharding.cost import MOST_BYTES, PART_READERS, sustained_rate
-from hlosharding.ir import ELEMENTWISE, GENERATORS, PACKS, Computation, Instruction, Module, Runs, Shape, executions
+from hlosharding.ir import (
+    ELEMENTWISE,
+    GENERATORS,
+    PACKS,
+    Computation,
+    Instruction,
+    Module,
+    Runs,
+    Shape,
+    executions,
+    unspecified_dims,
+)
 from hlosharding.partitioner import OpSplit, Prices, alike_in_layers, as_compared, even_placements, every_split
 from hlosharding.rules import Signature, signature_of
+from hlosharding.schedule import is_sharding_call
 from hlosharding.search.choices import SelectionProblem
 from hlosharding.search.optimum.buffers import Buffer, find_buffers
 from hlosharding.search.optimum.nodes import Behind, Edge, Node, Spent, Weights
@@ -31,7 +43,7 @@ from hlosharding.search.optimum.overlapped import Overlapped
 from hlosharding.search.optimum.reshard_table import Integers, Numbers, ReshardTable
 from hlosharding.search.optimum.value_classes import ValueClasses
 from hlosharding.search.updates import find_updated
-from hlosharding.sharding import REPLICATED, HloSharding, TileAssignment
+from hlosharding.sharding import REPLICATED, HloSharding, TileAssignment, replicate_on_dims
 
 _PASSED_ON = GENERATORS | PACKS | {"call", "conditional", "copy", "opt-barrier", "parameter", "while"}
 """What makes no array that lies otherwise than those it is made of, or made of nothing."""
@@ -222,14 +234,24 @@ class ProgramChoices:
 
     def _placements(self, inst: Instruction, leaf: int) -> tuple[HloSharding, ...]:
         """How an array may lie: as the user says, where he does."""
-        said = self._said.get(self.classes.of(inst)[leaf])
-        return even_placements(inst.shape.leaves[leaf].dims, self.mesh) if said is None else (said,)
+        said, open_dims = self._said.get(self.classes.of(inst)[leaf], (None, ()))
+        if said is not None and not open_dims:
+            return (said,)
+        placements = even_placements(inst.shape.leaves[leaf].dims, self.mesh)
+        if said is None:
+            return placements
+        return tuple(each for each in placements if as_compared(replicate_on_dims(each, open_dims)) is said) or (said,)
 
     @cached_property
-    def _said(self) -> dict[int, HloSharding]:
-        """By number of a class, how the user wants it."""
-        given = ((inst, self.module.sharding(inst)) for inst in self.classes.order if inst.shape.is_array)
-        return {self.classes.of(inst)[0]: as_compared(sharding) for inst, sharding in given if sharding is not None}
+    def _said(self) -> dict[int, tuple[HloSharding, tuple[int, ...]]]:
+        """By number of a class, how the user wants it, and which dims that leaves open, here whole."""
+        found = dict[int, tuple[HloSharding, tuple[int, ...]]]()
+        for inst in self.classes.order:
+            sharding = self.module.sharding(inst) if inst.shape.is_array else None
+            if sharding is not None and not sharding.is_unknown():
+                open_dims = unspecified_dims(inst.opaque) if is_sharding_call(inst) else ()
+                found[self.classes.of(inst)[0]] = as_compared(replicate_on_dims(sharding, open_dims)), open_dims
+        return found
 
     def _new(self, node: Node) -> int:
         self.nodes.append(node)
