@@ -7,6 +7,7 @@ Floor: search.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from hlosharding.cost import Machine
 from hlosharding.frontends import annotate
@@ -16,8 +17,8 @@ from hlosharding.propagation import propagate
 from hlosharding.search.optimum import Optimum, find_optimum
 from hlosharding.sharding import HloSharding, MeshInfo
 
-_MOST_TRIED = 200
-"""Sets of annotations; each is propagated."""
+Specs = Mapping[str, HloSharding]
+"""By name."""
 
 
 def find_annotations(module: Module, machine: Machine, mesh: MeshInfo | None) -> dict[str, HloSharding]:
@@ -37,9 +38,35 @@ def find_annotations(module: Module, machine: Machine, mesh: MeshInfo | None) ->
     """
     best = find_optimum(module, machine, mesh or _mesh_of_nodes(machine))
     boundary = {parameter.name for parameter in module.entry.parameters}
-    inner = [name for name in best.said if name not in boundary]
-    needed = smallest(inner, _Likeness(best, boundary).holds, _MOST_TRIED) if inner else []
-    return {name: sharding for name, sharding in best.said.items() if name in boundary or name in needed}
+    inner = {name: sharding for name, sharding in best.said.items() if name not in boundary}
+    outer = {name: sharding for name, sharding in best.said.items() if name in boundary}
+
+    def suffices(names: Sequence[str]) -> bool:
+        return replace(best, said={**outer, **{name: inner[name] for name in names}}).time_s <= _NEAR * best.time_s
+
+    return {**outer, **{name: inner[name] for name in _needed(best, outer, inner, suffices)}}
+
+
+_NEAR = 1.01
+"""Times the least: for so little nobody writes another line."""
+_MOST_PRUNED = 24
+"""Sets of inner values that are tried without some of them; each is partitioned."""
+
+
+def _needed(best: Optimum, outer: Specs, inner: Specs, suffices: Callable[[Sequence[str]], bool]) -> list[str]:
+    """Inner values whose shardings propagation must be told.  Of those that lie otherwise without, made of what does
+    not, the largest are told, as many again as were, until the program takes no longer; then what is not needed goes.
+    """
+    kept = list[str]()
+    while not suffices(kept):
+        found = propagate(annotate(best.module, {**outer, **{n: inner[n] for n in kept}}, mesh=best.mesh)).shardings
+        wrong = {best.module.by_name(name): name for name, sharding in inner.items() if found[name] != sharding}
+        first = [inst for inst, name in wrong.items() if name not in kept and wrong.keys().isdisjoint(inst.operands)]
+        if not first:
+            return list(inner)
+        first.sort(key=lambda inst: -inst.shape.byte_size)
+        kept += [wrong[inst] for inst in first[: max(1, len(kept))]]
+    return smallest(kept, suffices, _MOST_PRUNED)
 
 
 def find_changes(
@@ -68,23 +95,6 @@ _REST = 0.1
 """Of what all changes save: for so much nobody touches another line."""
 _MOST_PARTITIONED = 24
 """Sets of changes; each is partitioned."""
-
-
-class _Likeness:
-    """Does propagation say of all that was annotated what the annotations did?"""
-
-    def __init__(self, best: Optimum, boundary: set[str]) -> None:
-        self.best, self.boundary = best, boundary
-        self.wanted = self._propagated(best.said)
-
-    def holds(self, inner: Sequence[str]) -> bool:
-        """With annotations of these inner values, and of all arguments."""
-        kept = {name: s for name, s in self.best.said.items() if name in self.boundary or name in inner}
-        return self._propagated(kept) == self.wanted
-
-    def _propagated(self, said: Mapping[str, HloSharding]) -> dict[str, HloSharding | None]:
-        shardings = propagate(annotate(self.best.module, said, mesh=self.best.mesh)).shardings
-        return {name: shardings[name] for name in self.best.said}
 
 
 def _mesh_of_nodes(machine: Machine) -> MeshInfo:
