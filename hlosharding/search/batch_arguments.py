@@ -51,7 +51,7 @@ def find_batch(module: Module) -> tuple[int, ...]:
     if first is None or not work or reached[first] < _LEAST * sum(work.values()):
         raise ScheduleError(
             "no argument was found whose first dim is the batch: none reaches most matrix products",
-            remedy='name those that have examples: batch=["tokens"]',
+            remedy='name those that have examples: batch=["tokens"]; for a program without, take hs.find_optimum',
         )
     rows = first.shape.dims[0]
     alike = [p for p in candidates if p is first or (p.shape.dims[0] == rows and _meet(module, flows, first, p))]
