@@ -19,7 +19,7 @@ from hlosharding.schedule.cutting.stacked_values import BY_ROWS, StackedValues
 from hlosharding.schedule.interface import ArrayParts, Interface, whole_arrays
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fission:
     """A program whose loops over layers are cut, and what its caller's arguments and results are in it."""
 

@@ -13,7 +13,7 @@ from hlosharding.ir import Instruction, Module, rewrite
 from hlosharding.ir import custom_call_targets as targets
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Microbatched:
     """One microbatch's program, with what comes behind the last one in it."""
 
@@ -58,6 +58,10 @@ class Microbatched:
             if inst in self.varying and inst.opcode != "parameter" and inst.users and found.issuperset(inst.users):
                 found.add(inst)
         return frozenset(found)
+
+    def without_sum(self, inst: Instruction) -> Instruction:
+        """A sum goes by the name of its terms, which are added up."""
+        return inst.operands[0] if inst in self.sums else inst
 
     def _is_own(self, inst: Instruction) -> bool:
         """A parameter of which each microbatch has its own?"""
