@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,7 +86,7 @@ class ScheduleExecutable:
         names = [parameter.name for parameter in function_named(functions, "main").parameters]
         first = [names[interface.arguments.index(n)] for n in range(len(self.arguments))]
         self._given = GivenArrays(first, self.arguments, self.devices)
-        self._programs: dict[tuple[Op, tuple[int, ...]], Executable] = {}
+        self._program = cache(self._compile)
         self._tasks = list(self._make_tasks(run))
 
     def _make_tasks(self, run: FlatRun) -> Iterator[_Task]:
@@ -144,12 +144,8 @@ class ScheduleExecutable:
             case _:
                 raise ExecutionError(f"nothing says how {op.name} runs on devices", remedy="make it a StageProgram")
 
-    def _program(self, op: StageProgram, devices: tuple[int, ...]) -> Executable:
-        key = op, devices
-        if key not in self._programs:
-            on = [self.devices[device] for device in devices]
-            self._programs[key] = op.program.compile(on, donate=op.donated)
-        return self._programs[key]
+    def _compile(self, op: StageProgram, devices: tuple[int, ...]) -> Executable:
+        return op.program.compile([self.devices[device] for device in devices], donate=op.donated)
 
     def _run_in_numpy(self, op: UserOp | Source, taken: Types, made: Types, *arrays: Any) -> Sequence[Any]:
         """What an op means in numpy: each process that has some of its devices works it out."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from hlosharding import xla_bridge
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Shape
 from hlosharding.schedule.flat_run import find_dropped
@@ -96,7 +97,7 @@ class _Alone:
         self, steps: Sequence[RankStep], results: Sequence[str], received: Mapping[str, Any], device: Any
     ) -> None:
         self._device, self._results = device, results
-        self._stubs: dict[tuple[StageProgram, int], Call] = {}
+        self._stub = cache(partial(compile_stub, device=device))
         receives = {step.result: step.shape for step in steps if isinstance(step, RankReceive)}
         unknown = [name for name in received if name not in receives]
         if unknown:
@@ -133,11 +134,11 @@ class _Alone:
             case RankApply():
                 return self._apply(step)
             case RankSend():
-                return _do_nothing if step.cut is None else partial(take_part, box=step.cut)
+                return _do_nothing if step.cut is None else _jit(take_part, box=step.cut)
             case RankReceive():
                 return partial(self._receive, step)
             case RankJoin():
-                return partial(join_tile, at=step.at, dims=step.shape.dims, dtype=step.shape.dtype)
+                return _jit(join_tile, at=step.at, dims=step.shape.dims, dtype=step.shape.dtype)
             case RankFree():
                 return _do_nothing
 
@@ -153,22 +154,17 @@ class _Alone:
         op = step.tile_op.op
         match op:
             case StageProgram():
-                return self._stub(op, step.tile_op.members.index(step.device))
+                return self._stub(op.program, step.tile_op.members.index(step.device), donate=op.donates)
             case Split():
-                return partial(split_tile, dim=op.dim, parts=op.parts)
+                return _jit(split_tile, dim=op.dim, parts=op.parts)
             case Concat():
-                return partial(concat_tiles, dim=op.dim)
+                return _jit(concat_tiles, dim=op.dim)
             case Add():
-                return add_tiles
+                return _jit(add_tiles)
             case SubmeshCollective():
-                return partial(fit_tile, shapes=tuple(shape.dims for shape in step.shapes))
+                return _jit(fit_tile, shapes=tuple(shape.dims for shape in step.shapes))
             case _:
                 return partial(self._run_in_numpy, op, step)
-
-    def _stub(self, op: StageProgram, member: int) -> Call:
-        if (op, member) not in self._stubs:
-            self._stubs[op, member] = compile_stub(op.program, member, self._device, donate=op.donates)
-        return self._stubs[op, member]
 
     def _run_in_numpy(self, op: Op, step: RankApply, *arrays: Any) -> Sequence[Any]:
         """What a user's op means in numpy."""
@@ -190,6 +186,10 @@ def _read(tiles: Mapping[str, Any], name: str, step: RankStep) -> Any:
     if name not in tiles:
         raise ScheduleError(f"%{name} is not there", where=str(step), remedy="make or receive it earlier")
     return tiles[name]
+
+
+def _jit(kernel: Call, **static: Any) -> Call:
+    return partial(xla_bridge.jit(kernel, static_argnames=tuple(static)), **static)
 
 
 def _do_nothing(*arrays: Any) -> Sequence[Any]:
