@@ -193,14 +193,10 @@ class _Interpretation:
         return self.run_function(callee, operands, callers)
 
     def run_op(self, step: Apply, operands: Names) -> Names:
-        values = [self.values[n] for n in operands]
-        return tuple(map(self.add_value, self._make_once(step.op, values)))
-
-    def _make_once(self, op: Op, values: Sequence[Value]) -> Sequence[Value]:
-        key = (op, *values)
+        key = (step.op, *(self.values[n] for n in operands))
         if key not in self.inferred:
-            self.inferred[key] = self.made_by(op, values)
-        return self.inferred[key]
+            self.inferred[key] = self.made_by(step.op, key[1:])
+        return tuple(map(self.add_value, self.inferred[key]))
 
 
 def _define(env: dict[str, int], name: str, number: int) -> None:

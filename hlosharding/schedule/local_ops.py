@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any, ClassVar
 
 import numpy as np
@@ -193,7 +195,4 @@ def add_up(arrays: Sequence[np.ndarray]) -> np.ndarray:
     >>> add_up([np.float16([1]), np.float16([2])])
     array([3.], dtype=float16)
     """
-    result = arrays[0]
-    for array in arrays[1:]:
-        result = result + array
-    return np.asarray(result, arrays[0].dtype)
+    return np.asarray(reduce(add, arrays), arrays[0].dtype)

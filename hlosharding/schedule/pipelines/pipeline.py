@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 from hlosharding.cost import WholeStep
 from hlosharding.errors import ScheduleError
@@ -197,6 +197,8 @@ class _ScheduleWriter:
         self.sums: dict[str, Ref] = {}
         self.copies: dict[tuple[str, tuple[int, ...]], Ref] = {}
         """Of a value, by its name in the schedule, those on other devices."""
+        self.number = cache(lambda k, devices: builder.number(k, self.count, devices, axis=axis))
+        """Of a microbatch, made once where it is read."""
 
     def write(self, slots: Mapping[Action, Slot]) -> list[Ref]:
         """The steps; the results."""
@@ -204,8 +206,7 @@ class _ScheduleWriter:
         for opening in self.pipeline.openings:
             self._open(opening)
         for _, is_pass, action in sorted(_events(slots), key=lambda e: e[:2]):
-            pieces = self.pipeline.by_pass.get((action.kind, action.stage), ())
-            for piece in pieces:
+            for piece in self.pipeline.by_pass.get((action.kind, action.stage), ()):
                 self._run(piece, action.microbatch) if is_pass else self._send_on(piece, action.microbatch)
         for closing in self.pipeline.closings:
             operands = [self._send_once(self._join_whole(name), closing.devices) for name in closing.reads]
@@ -244,15 +245,9 @@ class _ScheduleWriter:
                 self.each[name, k] = value
 
     def _find_operand(self, name: str, k: int, devices: tuple[int, ...]) -> Ref:
-        is_number = name == self.pipeline.number
-        return self._make_number(k, devices) if is_number else self._send_once(self._find_value(name, k), devices)
-
-    def _make_number(self, k: int, devices: tuple[int, ...]) -> Ref:
-        """The microbatch's number, made once where it is read."""
-        key = f"{self.pipeline.number}_{k}", devices
-        if key not in self.copies:
-            self.copies[key] = self.builder.number(k, self.count, devices, axis=self.axis)
-        return self.copies[key]
+        if name == self.pipeline.number:
+            return self.number(k, devices)
+        return self._send_once(self._find_value(name, k), devices)
 
     def _find_value(self, name: str, k: int) -> Ref:
         found = self.shared.get(name) or self.each.get((name, k))

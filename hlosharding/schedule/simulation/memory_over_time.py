@@ -72,7 +72,7 @@ def _lives_of_values(recording: Recording, times: Times, classes: DeviceClasses)
     kinds, types = recording.kinds, np.array(recording.types, dtype=np.int64)
     sizes = np.array([kind.device_bytes for kind in kinds], dtype=float)[types]
     views = [recording.applications[step] for step in recording.numbers_where(lambda op: op.is_view)]
-    starts, ends = _first_moments(recording, times), _last_moments(recording, times, views)
+    starts, ends = np.append(times.start, 0.0)[recording.makers], _last_moments(recording, times, views)
     owns = np.ones(len(types), bool)
     for done in views:
         owns[list(done.results)] = False
@@ -99,11 +99,6 @@ def _places_of_equal(found: Sequence[Sequence[int]]) -> dict[Sequence[int], list
     for number, each in enumerate(found):
         places.setdefault(each, []).append(number)
     return places
-
-
-def _first_moments(recording: Recording, times: Times) -> np.ndarray:
-    """When each value is begun to be made; the caller's are there."""
-    return np.append(times.start, 0.0)[recording.makers]
 
 
 def _last_moments(recording: Recording, times: Times, views: Sequence[Application]) -> np.ndarray:
