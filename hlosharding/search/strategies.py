@@ -17,7 +17,7 @@ from hlosharding.propagation import propagate
 from hlosharding.schedule import arguments_by_name, is_layout_call
 from hlosharding.search.plans import CONTEXT, EXPERTS, REPLICAS
 from hlosharding.search.tensor_parallel import expert_dims, tensor_splits
-from hlosharding.search.updates import find_only_updated, find_updated
+from hlosharding.search.updates import find_only_updated, lay_updated_alike
 from hlosharding.sharding import REPLICATED, HloSharding, MeshInfo, axes_by_dim, axis_of, replicate_on_dims, uneven_dims
 
 Ways = Mapping[str, int]
@@ -234,10 +234,9 @@ def split_arguments(module: Module, ways: Ways, *specs: Specs) -> Module:
     for call in [inst for inst in made.instructions if is_layout_call(inst) and inst not in constraints]:
         rewrite.change_opcode(call, "copy")  # of other axes: it says nothing here
     said |= {call.id: sharding for call, sharding in constraints.items()}
-    results = {r.id: said[p.id] for r, p in find_updated(made).items() if p.id in said}
-    said = results | said  # what is updated lies as it did
     made.mesh, made.num_partitions = module.mesh, mesh.num_devices
     made.shardings = said if mesh.num_devices > 1 else {}
+    lay_updated_alike(made)
     for parameter in made.entry.parameters:
         _split_slices(parameter)
         _check_divides(parameter, made.sharding(parameter) or REPLICATED)
