@@ -89,19 +89,16 @@ def _part(axis: str, ways: int, size: int) -> str:
     return axis if size % ways == 0 else f"{axis}:(1){size}"
 
 
-def over_experts(axis: str) -> Strategy:
-    """Weights of experts over an axis, along the dim of experts.  Raises ScheduleError where there are none."""
-
-    def strategy(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
-        if ways.get(axis, 1) == 1:
-            return {}
-        splits = expert_dims(module, ways[axis], batch=batch)
-        if not splits:
-            what = f"no weight has a dim of experts, one for each index of a product, that {ways[axis]} ways divide"
-            raise ScheduleError(what, remedy=_LEAVE_OUT)
-        return {number: spec_of({dim: (axis,)}) for number, dim in splits.items()}
-
-    return strategy
+def over_experts(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
+    """Weights of experts over a plan's ways of experts, along the dim of experts.  Raises ScheduleError where there are
+    none."""
+    if ways.get(EXPERTS, 1) == 1:
+        return {}
+    splits = expert_dims(module, ways[EXPERTS], batch=batch)
+    if not splits:
+        what = f"no weight has a dim of experts, one for each index of a product, that {ways[EXPERTS]} ways divide"
+        raise ScheduleError(what, remedy=_LEAVE_OUT)
+    return {number: spec_of({dim: (EXPERTS,)}) for number, dim in splits.items()}
 
 
 def compose(*strategies: Strategy) -> Strategy:
@@ -127,7 +124,7 @@ def join_specs(module: Module, *specs: Specs) -> dict[int, Any]:
 
 BATCH = compose(over_batch("data"), over_sequences(CONTEXT))
 """How the batch lies where a strategy says nothing of it."""
-_MEGATRON = compose(BATCH, over_experts(EXPERTS), over_weights("tensor"))
+_MEGATRON = compose(BATCH, over_experts, over_weights("tensor"))
 
 
 def megatron(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:

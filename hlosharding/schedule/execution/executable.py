@@ -115,12 +115,10 @@ class ScheduleExecutable:
             env.update(zip(task.results, made, strict=True))
             for number in task.dies:
                 env.pop(number, None)
-        made = [env[n] if self._is_here(kind) else self._empty_array(kind) for n, kind in self._results]
-        return self._stacks.join(made)
-
-    def _empty_array(self, kind: ValueType) -> Any:
-        """A value of which nothing is here."""
-        return array_of_tiles({}, kind.shape, kind.sharding, self._moves.devices_of(kind))
+        for n, kind in self._results:
+            if not self._is_here(kind):  # a value of which nothing is here
+                env[n] = array_of_tiles({}, kind.shape, kind.sharding, self._moves.devices_of(kind))
+        return self._stacks.join([env[n] for n, _ in self._results])
 
     def _call(self, op: Op, taken: Types, made: Types) -> Call:
         """A step as a function of arrays."""

@@ -137,9 +137,7 @@ class Pipeline:
             found[piece.kind, piece.stage].append(piece)
         return found
 
-    def schedule(
-        self, name: str, microbatches: int, *, seconds: Mapping[PassKind, float] | None = None, axis: str = "micro"
-    ) -> Schedule:
+    def schedule(self, name: str, microbatches: int, *, seconds: Mapping[PassKind, float] | None = None) -> Schedule:
         """The schedule of that many microbatches.
 
         `name`: "forward", "gpipe", "1f1b" (interleaved where devices have several stages), "zb-h1", "breadth-first";
@@ -148,17 +146,11 @@ class Pipeline:
         first.  Raises ScheduleError where the pipeline has not what the schedule needs.
         """
         builder = ScheduleBuilder()
-        made = builder.finish(*self.write(builder, name, microbatches, seconds=seconds, axis=axis))
+        made = builder.finish(*self.write(builder, name, microbatches, seconds=seconds))
         return replace(made, interface=self.interface, stages=self.stages, whole=self.whole)
 
     def write(
-        self,
-        builder: ScheduleBuilder,
-        name: str,
-        microbatches: int,
-        *,
-        seconds: Mapping[PassKind, float] | None = None,
-        axis: str = "micro",
+        self, builder: ScheduleBuilder, name: str, microbatches: int, *, seconds: Mapping[PassKind, float] | None = None
     ) -> list[Ref]:
         """Say the schedule's steps to a builder; its results."""
         order, chunks = order_and_chunks(name)
@@ -169,7 +161,7 @@ class Pipeline:
             raise ScheduleError(f"{order} needs passes of the gradients of weights", remedy="split the backward pieces")
         actions = device_orders(order, self.num_devices, microbatches, self.num_chunks)
         slots = run_ideally(actions, self._waits, lambda a: (seconds or {}).get(a.kind, 1.0))
-        return _ScheduleWriter(self, microbatches, axis, builder).write(slots)
+        return _ScheduleWriter(self, microbatches, builder).write(slots)
 
     def _waits(self, action: Action) -> list[Action]:
         """What must be done before, of the same microbatch."""
@@ -190,14 +182,14 @@ class Pipeline:
 class _ScheduleWriter:
     """Writes the steps: passes when they start, transfers when what they move is made."""
 
-    def __init__(self, pipeline: Pipeline, microbatches: int, axis: str, builder: ScheduleBuilder) -> None:
-        self.pipeline, self.count, self.axis, self.builder = pipeline, microbatches, axis, builder
+    def __init__(self, pipeline: Pipeline, microbatches: int, builder: ScheduleBuilder) -> None:
+        self.pipeline, self.count, self.builder = pipeline, microbatches, builder
         self.shared: dict[str, Ref] = {}
         self.each: dict[tuple[str, int], Ref] = {}
         self.sums: dict[str, Ref] = {}
         self.copies: dict[tuple[str, tuple[int, ...]], Ref] = {}
         """Of a value, by its name in the schedule, those on other devices."""
-        self.number = cache(lambda k, devices: builder.number(k, self.count, devices, axis=axis))
+        self.number = cache(lambda k, devices: builder.number(k, self.count, devices))
         """Of a microbatch, made once where it is read."""
 
     def write(self, slots: Mapping[Action, Slot]) -> list[Ref]:
@@ -222,7 +214,7 @@ class _ScheduleWriter:
             if dim is None:
                 self.shared[name] = value
                 continue
-            for k, piece in enumerate(self.builder.split(value, self.count, dim=dim, axis=self.axis)):
+            for k, piece in enumerate(self.builder.split(value, self.count, dim=dim)):
                 self.each[name, k] = piece
 
     def _open(self, opening: Closing) -> None:

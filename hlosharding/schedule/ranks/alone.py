@@ -28,8 +28,6 @@ from hlosharding.schedule.ranks.steps import (
     RankReceive,
     RankSend,
     RankStep,
-    values_made,
-    values_read,
 )
 from hlosharding.schedule.ranks.stubs import compile_stub
 from hlosharding.schedule.ranks.tile_kernels import add_tiles, concat_tiles, fit_tile, join_tile, split_tile, take_part
@@ -98,7 +96,7 @@ class _Alone:
     ) -> None:
         self._device, self._results = device, results
         self._stub = cache(partial(compile_stub, device=device))
-        receives = {step.result: step.shape for step in steps if isinstance(step, RankReceive)}
+        receives = {step.makes[0]: step.shape for step in steps if isinstance(step, RankReceive)}
         unknown = [name for name in received if name not in receives]
         if unknown:
             raise ScheduleError(
@@ -106,7 +104,7 @@ class _Alone:
             )
         self._received = {name: _tile(name, receives[name], array) for name, array in received.items()}
         self._steps = [(step, self._call(step)) for step in steps]
-        self._dropped = find_dropped([(values_read(step), values_made(step)) for step in steps], results)
+        self._dropped = find_dropped([(step.reads, step.makes) for step in steps], results)
 
     def run_once(
         self, given: Mapping[str, np.ndarray], *, waiting: bool = False
@@ -118,8 +116,8 @@ class _Alone:
         jax.block_until_ready(tiles)
         times = [time.perf_counter()]
         for number, (step, call) in enumerate(self._steps):
-            made = call(*[_read(tiles, name, step) for name in values_read(step)])
-            tiles.update(zip(values_made(step), made, strict=False))  # a send makes what only others read
+            made = call(*[_read(tiles, name, step) for name in step.reads])
+            tiles.update(zip(step.makes, made, strict=False))  # a send makes what only others read
             if waiting:
                 jax.block_until_ready(made)
             for name in self._dropped[number]:
@@ -146,8 +144,9 @@ class _Alone:
         import jax
         import jax.numpy as jnp
 
-        if step.result in self._received:
-            return [jax.device_put(self._received[step.result], self._device)]
+        [name] = step.makes
+        if name in self._received:
+            return [jax.device_put(self._received[name], self._device)]
         return [jnp.zeros(step.shape.dims, step.shape.dtype, device=self._device)]
 
     def _apply(self, step: RankApply) -> Call:
@@ -170,7 +169,7 @@ class _Alone:
         """What a user's op means in numpy."""
         import jax
 
-        if len(step.group) > 1:
+        if len(step.peers) > 1:
             raise ScheduleError(
                 f"nothing says what one device does of {op.name}",
                 where=f"rank {step.device}: {step}",
