@@ -183,7 +183,7 @@ class _Interpretation:
         for stated, number in zip(step.stated, results, strict=False):
             _check_agrees(stated, type_of(self.values[number]))
         if isinstance(step, Apply):
-            self.gone.update(operands[n] for n in step.op.donated)
+            self.gone.update(operands[n] for n in step.op.donates)
             self.observer.on_apply(step, at.name, operands, results, [self.values[n] for n in results])
 
     def run_call(self, step: Call, operands: Names, callers: tuple[str, ...]) -> Names:

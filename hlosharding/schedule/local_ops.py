@@ -45,13 +45,10 @@ class Split(Tilewise):
     """
 
     word: ClassVar[str] = "split"
+    is_view: ClassVar[bool] = True
     dim: int
     parts: int
     axis: str
-
-    @property
-    def is_view(self) -> bool:
-        return True
 
     def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
         check_count(1, operands, self)
@@ -151,10 +148,7 @@ class Add(Tilewise):
     """
 
     word: ClassVar[str] = "add"
-
-    @property
-    def donated(self) -> tuple[int, ...]:
-        return (0,)
+    donates = (0,)
 
     def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
         types = [type_of(value) for value in operands]

@@ -143,7 +143,7 @@ class ScheduleExecutable:
                 raise ExecutionError(f"nothing says how {op.name} runs on devices", remedy="make it a StageProgram")
 
     def _compile(self, op: StageProgram, devices: tuple[int, ...]) -> Executable:
-        return op.program.compile([self.devices[device] for device in devices], donate=op.donated)
+        return op.program.compile([self.devices[device] for device in devices], donate=op.donates)
 
     def _run_in_numpy(self, op: UserOp | Source, taken: Types, made: Types, *arrays: Any) -> Sequence[Any]:
         """What an op means in numpy: each process that has some of its devices works it out."""

@@ -100,7 +100,7 @@ def _names_gone(step: RankStep) -> Sequence[str]:
     if not isinstance(step, RankApply):
         return ()
     here = numbers_held(step.tile_op.operands, step.device)
-    return [name for name, number in zip(step.reads, here, strict=True) if number in step.tile_op.op.donated]
+    return [name for name, number in zip(step.reads, here, strict=True) if number in step.tile_op.op.donates]
 
 
 class _JointRun:

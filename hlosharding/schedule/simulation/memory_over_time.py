@@ -121,9 +121,9 @@ def _last_moments(recording: Recording, times: Times, views: Sequence[Applicatio
 
 def _end_overwritten(recording: Recording, times: Times, last: np.ndarray) -> None:
     """What an op overwrites is gone when it starts."""
-    for number in recording.numbers_where(lambda op: bool(op.donated)):
+    for number in recording.numbers_where(lambda op: bool(op.donates)):
         done = recording.applications[number]
-        for place in done.step.op.donated:
+        for place in done.step.op.donates:
             last[done.operands[place]] = times.start[number]
 
 
