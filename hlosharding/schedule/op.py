@@ -138,7 +138,7 @@ class BuiltIn(Op):
 
 
 class Tilewise(BuiltIn):
-    """An op that does to tiles what it does to whole arrays, each device by itself."""
+    """An op that does to tiles what it does to whole arrays: each device by itself, or those that meet."""
 
     __slots__ = ()
 
