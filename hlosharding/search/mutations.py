@@ -197,8 +197,7 @@ class _Climb:
 
     def _price(self, specs: Mapping[int, Any], plan: Plan) -> PricedPlan:
         planner = self.planner.with_strategy(plan.strategy, self._strategy_of(specs))
-        cut = planner.pipeline(plan, self.machine)
-        run = self.runs.simulate(cut, plan.schedule or cut.usual_order, plan.microbatches)
+        run = self.runs.simulate(planner.pipeline(plan, self.machine), plan.schedule, plan.microbatches)
         return PricedPlan.of(SizedPlan(plan, self.sized.batch_size), run)
 
 

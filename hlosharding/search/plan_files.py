@@ -183,10 +183,10 @@ def schedule_of(file: PlanFile, module: Module, machine: Machine | None = None) 
     layout = StageLayout.of(steps.stages or module.stages or 1, steps.schedule, steps.even, steps.layers)
     size = max(1, annotated.num_partitions)
     plan = Plan(size, 1, layout.submeshes, steps.microbatches, steps.schedule, steps.order)
-    pipeline = Cutter(module, file.batch, file.donate).pipeline(
-        annotated, layout, plan.submeshes, plan.microbatches, machine or file.machine_for(plan.num_devices)
-    )
-    return pipeline.schedule(plan.schedule or pipeline.usual_order, plan.microbatches)
+    machine = machine or file.machine_for(plan.num_devices)
+    cutter = Cutter(module, file.batch, file.donate)
+    pipeline = cutter.pipeline(annotated, layout, plan.submeshes, plan.microbatches, machine)
+    return pipeline.schedule(plan.schedule, plan.microbatches)
 
 
 def plan_of(file: PlanFile) -> Plan | None:

@@ -39,8 +39,7 @@ class PlanPrices:
         key, plan = family_of(wanted), wanted.plan
         if self._last is None or self._last[0] != key:
             self._last = key, _Family(self._members[key], self.cut)
-        cut = self._last[1].pipeline_of(wanted)
-        return self._runs.simulate(cut, plan.schedule or cut.usual_order, plan.microbatches)
+        return self._runs.simulate(self._last[1].pipeline_of(wanted), plan.schedule, plan.microbatches)
 
     def cut(self, wanted: SizedPlan) -> Pipeline:
         """The pipeline as it will run."""

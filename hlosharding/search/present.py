@@ -72,8 +72,8 @@ def _price_annotated(planner: Planner, batch_size: int, machine: Machine) -> Out
     lay_updated_alike(made)
     try:
         cutter = Cutter(planner.module, sorted(planner.numbers), sorted(planner.donated))
-        cut = cutter.pipeline(made, plan.layout, plan.submeshes, 1, machine)
-        return PricedPlan.of(SizedPlan(plan, batch_size), cut.schedule(cut.usual_order, 1).simulate(machine))
+        schedule = cutter.pipeline(made, plan.layout, plan.submeshes, 1, machine).schedule("", 1)
+        return PricedPlan.of(SizedPlan(plan, batch_size), schedule.simulate(machine))
     except HloShardingError as error:
         return str(error)
 

@@ -78,8 +78,7 @@ def pipelined(
     named = (leaf.num_devices or 1 for sharding in module.distinct_shardings for leaf in sharding.leaves)
     size = devices_per_stage or max(named, default=1)
     submeshes = [tuple(range(n * size, (n + 1) * size)) for n in range(layout.submeshes)]
-    cut = cutter.pipeline(module, layout, submeshes, microbatches, machine)
-    return cut.schedule(schedule or cut.usual_order, microbatches)
+    return cutter.pipeline(module, layout, submeshes, microbatches, machine).schedule(schedule or "", microbatches)
 
 
 def _stages_wanted(module: Module, said: int | Mapping[str, int] | None) -> int | Mapping[str, int]:

@@ -141,7 +141,7 @@ class Pipeline:
         """The schedule of that many microbatches.
 
         `name`: "forward", "gpipe", "1f1b" (interleaved where devices have several stages), "zb-h1", "breadth-first";
-        with the number of stages a device, if it is said, as "1f1b-x2".
+        with the number of stages a device, if it is said, as "1f1b-x2"; "": the usual order.
         `seconds`: what a pass of each kind takes, roughly: it decides where transfers stand in the list, not what runs
         first.  Raises ScheduleError where the pipeline has not what the schedule needs.
         """
@@ -153,7 +153,7 @@ class Pipeline:
         self, builder: ScheduleBuilder, name: str, microbatches: int, *, seconds: Mapping[PassKind, float] | None = None
     ) -> list[Ref]:
         """Say the schedule's steps to a builder; its results."""
-        order, chunks = order_and_chunks(name)
+        order, chunks = order_and_chunks(name or self.usual_order)
         if chunks not in (1, self.num_chunks):
             has = f"{name} of a pipeline with {self.num_chunks} stages a device"
             raise ScheduleError(has, remedy=f"take {order}, or as many stages a device")
