@@ -490,38 +490,36 @@ def _figures(machine: Machine) -> Iterator[tuple[str, float, float, float]]:
 
 
 def _check(machine: Machine) -> None:
+    for what, remedy in _faults(machine):
+        raise CostError(f"machine {machine.name!r}: {what}", remedy=remedy)
+
+
+def _faults(machine: Machine) -> Iterator[tuple[str, str | None]]:
+    """What is wrong, and what to do."""
     bad = [name for name, figure, least, most in _figures(machine) if not least <= figure <= most]  # NaN is in no range
     if bad:
-        raise CostError(f"machine {machine.name!r}: {', '.join(bad)} must be positive and finite", remedy="correct it")
+        yield f"{', '.join(bad)} must be positive and finite", "correct it"
     if machine.num_devices > MOST_DEVICES:
-        raise CostError(f"machine {machine.name!r}: {machine.num_devices} devices are more than {MOST_DEVICES}")
-    if machine.runtime not in get_args(Runtime):
-        words = ", ".join(get_args(Runtime))
-        raise CostError(f"machine {machine.name!r}: no runtime {machine.runtime!r}", remedy=f"there are {words}")
-    unknown = [case for case in machine.synchronous if case not in get_args(Overlap)]
-    if unknown:
-        words = ", ".join(get_args(Overlap))
-        raise CostError(f"machine {machine.name!r}: no overlap {unknown[0]!r}", remedy=f"there are {words}")
+        yield f"{machine.num_devices} devices are more than {MOST_DEVICES}", None
+    for what, said, known in (
+        ("runtime", (machine.runtime,), get_args(Runtime)),
+        ("overlap", machine.synchronous, get_args(Overlap)),
+    ):
+        yield from ((f"no {what} {word!r}", f"there are {', '.join(known)}") for word in said if word not in known)
     if machine.runtime == "eager" and not machine.dispatch:
-        raise CostError(
-            f"machine {machine.name!r} does not say how long a host takes to launch an op",
-            remedy="to run eagerly there give it a dispatch, in seconds: dataclasses.replace(machine, dispatch=10e-6)",
-        )
+        remedy = "to run eagerly there give it a dispatch, in seconds: dataclasses.replace(machine, dispatch=10e-6)"
+        yield "nothing says how long a host takes to launch an op", remedy
     if "f32" not in dict(machine.peak_flops):
-        raise CostError(f"machine {machine.name!r}: peak_flops lacks 'f32'", remedy="give the rate of f32 products")
+        yield "peak_flops lacks 'f32'", "give the rate of f32 products"
     if machine.parts and machine.num_devices != sum(part.num_devices for part in machine.parts):
-        raise CostError(
-            f"machine {machine.name!r}: num_devices is {machine.num_devices}, its parts have other numbers",
-            remedy="make it with Machine.of_parts",
-        )
+        yield f"num_devices is {machine.num_devices}, its parts have other numbers", "make it with Machine.of_parts"
     if machine.platform not in ("cpu", "gpu", "tpu"):
-        what = f"machine {machine.name!r}: platform {machine.platform!r}"
-        raise CostError(what, remedy="use 'cpu', 'gpu' or 'tpu'")
+        yield f"platform {machine.platform!r}", "use 'cpu', 'gpu' or 'tpu'"
     if machine.topology not in ("switch", "torus"):
-        raise CostError(f"machine {machine.name!r}: topology {machine.topology!r}", remedy="use 'switch' or 'torus'")
+        yield f"topology {machine.topology!r}", "use 'switch' or 'torus'"
     if machine.topology == "torus" and machine.nccl is not None:
-        raise CostError(f"machine {machine.name!r}: NCCL on a torus", remedy="leave nccl out, or say topology='switch'")
+        yield "NCCL on a torus", "leave nccl out, or say topology='switch'"
     node, sizes = machine.devices_per_node, machine.torus
     if machine.topology == "torus" and not (len(sizes) <= _LONGEST_TORUS and prod(sizes) == node <= MOST_DEVICES):
-        what = f"machine {machine.name!r}: nodes of {node} devices are a torus {sizes[:_LONGEST_TORUS]}"
-        raise CostError(what, remedy=f"give up to {_LONGEST_TORUS} sizes that multiply up to the devices of a node")
+        remedy = f"give up to {_LONGEST_TORUS} sizes that multiply up to the devices of a node"
+        yield f"nodes of {node} devices are a torus {sizes[:_LONGEST_TORUS]}", remedy

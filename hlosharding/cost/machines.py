@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 from hlosharding.cost.machine import Chip, Link, Machine, Nccl, near_cube
 from hlosharding.errors import CostError
@@ -26,6 +27,8 @@ _NVLINK_HOP, _NETWORK_HOP, _KERNEL, _COLLECTIVE = 0.6 * US, 2.7 * US, 4.0 * US, 
 # 16.7 GB/s a channel, of 12; a post takes Intel's hosts 1 us [N].
 _NCCL = Nccl(ll_bandwidth=10.2 * GB, ll128_bandwidth=200 * GB, nvls_efficiency=0.0, post=1.0 * US)
 _DISPATCH = 10.0 * US  # PyTorch without a compiler: 5-25 us from Python to the launch of a kernel [K]
+_ON_CARDS: dict[str, Any] = {"launch": _KERNEL, "dispatch": _DISPATCH, "collective_launch": _COLLECTIVE}
+"""What most GPUs have in common."""
 
 
 def v100(num_devices: int = 8) -> Machine:
@@ -60,29 +63,26 @@ def _v100(name: str, num_devices: int, *, per_node: int, inside: float, between:
         between=Link(bandwidth=between, latency=_NETWORK_HOP),
         nccl=_NCCL,
         host_bandwidth=12 * GB,  # PCIe 3: 16 peak [S], 12 achieved [K]
-        launch=_KERNEL,
-        dispatch=_DISPATCH,
-        collective_launch=_COLLECTIVE,
         matrix_tile=(128, 128, 32),
         matrix_units=80,  # [S]
         compute_efficiency=0.8,  # 85-105 of 125 achieved [K]
         memory_efficiency=0.85,
+        **_ON_CARDS,
     )
 
 
-def _ampere_chip(kind: str) -> Chip:
-    return Chip(
-        kind=kind,
-        compute_capability=(8, 0),
-        is_accelerated=False,
-        lanes=64,  # [S]
-        shared_memory=164 * KIB,  # [S]
-        l2_cache=40 * KIB * KIB,  # [S]
-        links=12,  # [S]
-    )
+_A100 = Chip(
+    kind="NVIDIA A100-SXM4-80GB",  # [C]
+    compute_capability=(8, 0),
+    is_accelerated=False,
+    lanes=64,  # [S]
+    shared_memory=164 * KIB,  # [S]
+    l2_cache=40 * KIB * KIB,  # [S]
+    links=12,  # [S]
+)
 
 
-_A100, _A100_40GB = _ampere_chip("NVIDIA A100-SXM4-80GB"), _ampere_chip("NVIDIA A100-SXM4-40GB")  # [C]
+_A100_40GB = replace(_A100, kind="NVIDIA A100-SXM4-40GB")  # [C]
 
 
 def a100(num_devices: int = 8) -> Machine:
@@ -123,9 +123,6 @@ def _ampere(name: str, num_devices: int, *, memory: float, bandwidth: float, chi
         between=Link(bandwidth=24 * GB, latency=_NETWORK_HOP),  # HDR: 25 peak, 24 achieved [K]
         nccl=replace(_NCCL, ll128_bandwidth=176 * GB),  # [F]
         host_bandwidth=25 * GB,  # PCIe 4: 64 GB/s both ways [S], 25 of 32 achieved [K]
-        launch=_KERNEL,
-        dispatch=_DISPATCH,
-        collective_launch=29 * US,  # [F]
         matrix_tile=(128, 128, 32),
         matrix_units=108,  # [S]
         attention_efficiency=1.0,  # FlashAttention-2: 225 of 312 forward at best, exponentials among that [K]
@@ -133,6 +130,9 @@ def _ampere(name: str, num_devices: int, *, memory: float, bandwidth: float, chi
         compute_efficiency=0.82,  # 257 of 312 on random numbers: power, not units, is the limit [K]
         memory_efficiency=0.85,
         chip=chip,
+        launch=_KERNEL,
+        dispatch=_DISPATCH,
+        collective_launch=29 * US,  # [F]
     )
 
 
@@ -146,20 +146,18 @@ _HOPPER_FLOPS = (  # dense [S]
 )
 
 
-def _hopper_chip(kind: str) -> Chip:
-    return Chip(
-        kind=kind,
-        compute_capability=(9, 0),
-        is_accelerated=True,
-        lanes=128,  # [S]
-        shared_memory=228 * KIB,  # [S]
-        l2_cache=50 * KIB * KIB,  # [S]
-        links=18,  # [S]
-    )
+_H100 = Chip(
+    kind="NVIDIA H100 80GB HBM3",  # [C]
+    compute_capability=(9, 0),
+    is_accelerated=True,
+    lanes=128,  # [S]
+    shared_memory=228 * KIB,  # [S]
+    l2_cache=50 * KIB * KIB,  # [S]
+    links=18,  # [S]
+)
 
 
-_H100, _H200 = _hopper_chip("NVIDIA H100 80GB HBM3"), _hopper_chip("NVIDIA H200")  # [C]
-_H100_96GB = _hopper_chip("NVIDIA H100")
+_H200, _H100_96GB = replace(_H100, kind="NVIDIA H200"), replace(_H100, kind="NVIDIA H100")  # [C]
 # Of the clock at 700 W: large products reach 0.6 of the sheet on this card (torchao's `roofline_utils.py`, 2024) [K],
 # those that fill a step 0.8 * 0.89 at 700 W [M].  A root of 500/700, too; an H100 of 350 W is at 0.7.
 _CLOCK_AT_500_W = 0.6 / (0.8 * 0.89)
@@ -218,9 +216,6 @@ def _hopper(name: str, num_devices: int, *, memory: float, bandwidth: float, chi
         # LL128 reaches 0.68 of the model's 300 GB/s [K]; the switches 0.85 in 15 of 16 channels [N]
         nccl=replace(_NCCL, ll128_bandwidth=205 * GB, nvls_efficiency=0.85 * 15 / 16),
         host_bandwidth=55 * GB,  # PCIe 5: 128 GB/s both ways [S], 55 of 64 achieved [K]
-        launch=_KERNEL,
-        dispatch=_DISPATCH,
-        collective_launch=_COLLECTIVE,
         matrix_tile=(128, 128, 64),
         matrix_units=132,  # [S]
         # On an H100 [M]: products alone 690-735 of 990 for seconds, among other kernels, which leave power, 740-860.
@@ -228,6 +223,7 @@ def _hopper(name: str, num_devices: int, *, memory: float, bandwidth: float, chi
         sustained=0.89,
         memory_efficiency=0.9,  # 3.0 of 3.35e12 [M]
         chip=chip,
+        **_ON_CARDS,
     )
 
 
@@ -281,14 +277,12 @@ def _blackwell(name: str, num_devices: int, *, per_node: int, host: float) -> Ma
         # channels twice as fast as Hopper's, switches 0.74 [N]
         nccl=replace(_NCCL, ll128_bandwidth=410 * GB, nvls_efficiency=0.74 * 15 / 16),
         host_bandwidth=host,
-        launch=_KERNEL,
-        dispatch=_DISPATCH,
-        collective_launch=_COLLECTIVE,
         matrix_tile=(128, 256, 64),
         matrix_units=148,  # [C]
         compute_efficiency=0.75,
         memory_efficiency=0.85,
         chip=chip,
+        **_ON_CARDS,
     )
 
 

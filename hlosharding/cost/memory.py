@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from hlosharding.cost.fusing import POINTWISE, Reads, find_read_in_place
 from hlosharding.cost.host_offload import leaves_on_host
 from hlosharding.cost.kernels import Kernels
-from hlosharding.cost.memory_order import order_freeing_first
+from hlosharding.cost.memory_order import FreeingFirst
 from hlosharding.cost.schedule_order import schedules
 from hlosharding.deep_stack import deep_stack
 from hlosharding.ir import Computation, Instruction, Module, blaming, while_parts
@@ -190,7 +190,8 @@ def _orders(
     if not _is_topological(text):
         return [post]
     some = [text] if post == text or len(post) != len(text) else [text, post]
-    return [*some, order_freeing_first(some[-1], _ALIASES, hidden, computation, _find_owned(computation, frees))]
+    owned = _find_owned(computation, frees)
+    return [*some, FreeingFirst(some[-1], _ALIASES, hidden, computation, owned).order()]
 
 
 def _find_owned(computation: Computation, frees: Container[int]) -> set[Instruction]:
@@ -262,24 +263,22 @@ class _Life(NamedTuple):
         return end < other.born or (end == other.born and self.buffer in other.victims)
 
 
+@dataclass(eq=False)
 class _BufferWalk:
     """One computation in one order: first who holds which buffer until when, then how much is held."""
 
-    def __init__(
-        self,
-        memory: _Memory,
-        computation: Computation,
-        order: Sequence[Instruction],
-        hidden: Mapping[Instruction, Reads],
-        frees: set[int],
-    ) -> None:
-        self.memory, self.computation, self.order, self.hidden = memory, computation, order, hidden
+    memory: _Memory
+    computation: Computation
+    order: Sequence[Instruction]
+    hidden: Mapping[Instruction, Reads]
+    frees: set[int]
+
+    def __post_init__(self) -> None:
         self.size: list[int] = []
         self.last_use: list[int] = []
         self.kept: set[int] = set()
         self.held: dict[Instruction, tuple[int, ...]] = {}
         self.made: list[list[tuple[int, tuple[int, ...]]]] = []  # per step: (buffer, buffers it may overwrite)
-        self.frees = frees
         self._name_buffers()
         self._find_last_uses()
 
@@ -292,7 +291,7 @@ class _BufferWalk:
 
     def _name_buffers(self) -> None:
         for parameter in self.computation.parameters:
-            self.held[parameter] = tuple([self._new(leaf) for leaf in _leaf_sizes([parameter])])
+            self.held[parameter] = tuple([self._new(leaf.byte_size) for leaf in parameter.shape.leaves])
         self.inputs = len(self.size)
         self.kept.update(buffer for buffer in range(self.inputs) if buffer not in self.frees)
         for op in self.order:
@@ -469,20 +468,11 @@ def _find_start(op: Instruction) -> Instruction:
     return op
 
 
-def _leaf_sizes(parameters: Iterable[Instruction]) -> list[int]:
-    return [leaf.byte_size for p in parameters for leaf in p.shape.leaves]
-
-
 def _unchanged_leaves(body: Computation) -> set[int]:
     """Leaves of the carry that the body hands on as they came (elements that are arrays)."""
     root, parameter = body.root, body.parameters[0]
     if root.opcode != "tuple":
         return set()
-    same, leaf = set(), 0
-    for number, element in enumerate(root.operands):
-        count = len(element.shape.leaves)
-        is_same = element.opcode == "get-tuple-element" and element.operands[0] is parameter
-        if is_same and element.tuple_index == number:
-            same.update(range(leaf, leaf + count))
-        leaf += count
-    return same
+    first, elements = root.shape.first_leaves, enumerate(root.operands)
+    taken = ((n, e.tuple_index) for n, e in elements if e.opcode == "get-tuple-element" and e.operands[0] is parameter)
+    return {leaf for n, index in taken if n == index for leaf in range(first[n], first[n + 1])}

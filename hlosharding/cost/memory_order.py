@@ -7,49 +7,39 @@ them: recomputing these (`jax.checkpoint`) would save nothing.  XLA's ListMemory
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from dataclasses import dataclass
 
 from hlosharding.ir import Computation, Instruction, memory_of
 
 _NEVER_FREED = frozenset({"parameter", "constant"})
 
 
-def order_freeing_first(
-    order: Sequence[Instruction],
-    names: Container[str],
-    hidden: Container[Instruction],
-    computation: Computation,
-    owned: Container[Instruction] = (),
-) -> list[Instruction]:
-    """The order, but for ops that free as much as they make, at once or with the op behind them: these run when they
-    can, and scalars before all else, which take no room and may be all that such an op lacks.
+@dataclass(eq=False)
+class FreeingFirst:
+    """An order, but for ops that free as much as they make, at once or with the op behind them: these run when they
+    can, and scalars before all else, which take no room and may be all that such an op lacks."""
 
-    `names`: opcodes that make no value of their own; `hidden`: ops that are fused into their readers; `owned`: inputs,
-    or their elements, whose room is free behind their last readers.
-    """
-    return _Eager(order, names, hidden, computation, owned).order()
+    given: Sequence[Instruction]
+    names: Container[str]
+    """Opcodes that make no value of their own."""
+    hidden: Container[Instruction]
+    """Ops that are fused into their readers."""
+    within: Computation
+    owned: Container[Instruction] = ()
+    """Inputs, or their elements, whose room is free behind their last readers."""
 
-
-class _Eager:
-    def __init__(
-        self,
-        order: Sequence[Instruction],
-        names: Container[str],
-        hidden: Container[Instruction],
-        within: Computation,
-        owned: Container[Instruction],
-    ) -> None:
-        self.given, self.names, self.hidden, self.owned = order, names, hidden, owned
+    def __post_init__(self) -> None:
         self.reads: dict[Instruction, frozenset[Instruction]] = {}
         """The values that an op reads, through names and through what is fused into it."""
         self.readers: dict[Instruction, set[Instruction]] = {}
         """Of each value those that have not run."""
-        for op in order:
+        for op in self.given:
             self.reads[op] = self._element(op) if op.opcode == "get-tuple-element" else self._all(op.operands)
-            if op is within.root or not self._is_name(op):
+            if op is self.within.root or not self._is_name(op):
                 for value in self.reads[op]:
                     self.readers.setdefault(value, set()).add(op)
-        self.missing = {op: len(set(op.operands)) for op in order}
-        self.moves = {op for op in order if memory_of(op) == "device"}
+        self.missing = {op: len(set(op.operands)) for op in self.given}
+        self.moves = {op for op in self.given if memory_of(op) == "device"}
         self.done: dict[Instruction, None] = {}
 
     def order(self) -> list[Instruction]:

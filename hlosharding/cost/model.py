@@ -208,22 +208,13 @@ def cost(
     module = with_trip_counts(module_of(module), trips)
     machine = (machine_of(machine) if machine else machines.h100(devices_of(module).count)).with_runtime(runtime)
     with blaming(module):
-        runs = executions(module)
-        table = _fill_table(_PriceTable(module, machine, causes, combine=combine and not was_combined(module)), runs)
-        memory = PeakMemory(module, table.kernels)
-        return table.report(memory, host_memory(module), guessed_loops(runs))
+        table = _PriceTable(module, machine, causes, combine=combine and not was_combined(module))
+        return table.report(PeakMemory(module, table.kernels), host_memory(module))
 
 
 def price_uncombined(module: Module, machine: Machine) -> list[Priced]:
     """The rows of `cost`, collectives not combined, where nobody asks for more."""
-    return _fill_table(_PriceTable(module, machine, {}, combine=False), executions(module)).rows
-
-
-def _fill_table(table: _PriceTable, runs: Mapping[Computation, Runs]) -> _PriceTable:
-    for computation, how_often in runs.items():
-        table.add(computation, how_often)
-    table.slow_down_products()
-    return table
+    return _PriceTable(module, machine, {}, combine=False).rows
 
 
 class _PriceTable:
@@ -241,8 +232,11 @@ class _PriceTable:
         """Those, and of attention."""
         self.collectives: list[Collective] = []
         self.combined: list[tuple[Collective, ...]] = []
-        self.flops = self.transcendentals = self.traffic = self.comm_bytes = 0.0
-        self.compute_s = self.comm_s = self.host_s = self.num_kernels = 0.0
+        self.transcendentals = self.compute_s = self.comm_s = self.host_s = self.num_kernels = 0.0
+        self.runs = executions(module)
+        for computation, runs in self.runs.items():
+            self.add(computation, runs)
+        self.slow_down_products()
 
     def add(self, computation: Computation, runs: Runs) -> None:
         inside: dict[Instruction, float] = {}
@@ -282,16 +276,13 @@ class _PriceTable:
                 self.matrix_s += running * count
                 if not work.transcendentals:
                     self.products[len(self.rows)] = running * count
-        self.flops += work.flops * count
         self.transcendentals += work.transcendentals * count
-        self.traffic += moved * count
         self.compute_s += seconds * count
         flops, whole = work.flops * count, seconds * count
         self.rows.append(Priced(op, count, flops, moved * count, 0.0, whole, runs.is_exact, bound))
 
     def _add_move(self, op: Instruction, runs: Runs) -> None:
         nbytes, seconds = op.shape.byte_size * runs.count, _move_seconds(op, self.machine) * runs.count
-        self.traffic += nbytes
         self.host_s += seconds
         self.num_kernels += runs.count
         self.rows.append(Priced(op, runs.count, 0.0, nbytes, 0.0, seconds, runs.is_exact, "host_s"))
@@ -300,8 +291,6 @@ class _PriceTable:
         seconds = collective_seconds(found, self.machine) * runs.count
         flops = op_work(op).flops * runs.count
         self.collectives.append(found)
-        self.flops += flops
-        self.comm_bytes += found.bytes_per_device
         self.num_kernels += runs.count
         link: Part = "between_s" if placement_of(found, self.machine).nodes > 1 else "inside_s"
         self.rows.append(Priced(op, runs.count, flops, 0.0, found.bytes_per_device, seconds, runs.is_exact, link))
@@ -331,13 +320,13 @@ class _PriceTable:
             self.rows[number] = row._replace(time_s=row.time_s + more)
             self.compute_s += more
 
-    def report(self, memory: PeakMemory, on_host: int, guessed: tuple[GuessedLoop, ...]) -> CostReport:
+    def report(self, memory: PeakMemory, on_host: int) -> CostReport:
         dispatch_s = self.num_kernels * self.machine.dispatch_seconds
         return CostReport(
-            flops=self.flops,
+            flops=sum((row.flops for row in self.rows), 0.0),
             transcendentals=self.transcendentals,
-            memory_traffic_bytes=self.traffic,
-            comm_bytes=self.comm_bytes,
+            memory_traffic_bytes=sum((row.bytes for row in self.rows), 0.0),
+            comm_bytes=sum((row.comm_bytes for row in self.rows), 0.0),
             time_s=max(self.compute_s + self.comm_s + self.host_s, dispatch_s),
             compute_s=self.compute_s,
             comm_s=self.comm_s,
@@ -347,7 +336,7 @@ class _PriceTable:
             memory=memory,
             host_memory_bytes=on_host,
             host_s=self.host_s,
-            guessed_loops=guessed,
+            guessed_loops=guessed_loops(self.runs),
             num_kernels=self.num_kernels,
             dispatch_s=dispatch_s,
             combined=tuple(self.combined),

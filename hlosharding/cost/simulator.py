@@ -181,7 +181,7 @@ class _ProgramRun:
     def _trips(self, body: Computation, count: int) -> _Executed:
         """So many: what a second trip adds to the first, each further one adds."""
         first = self.execute(body)
-        if count < 2 or not (self.dispatch or self._communicates(body)):
+        if count < 2 or not (self.dispatch or any(_stream(inst) != "compute" for inst in body.instructions)):
             return _Executed(count * first.seconds, first.breakdown * count)
         two = _TaskGraph(body, self, trips=2)
         times = run_first_ready(two.tasks)
@@ -189,9 +189,6 @@ class _ProgramRun:
         further = max(times.makespan - first.seconds, *two.busy_seconds())
         added = two.breakdown(times).beyond(first.breakdown, further)
         return _Executed(first.seconds + (count - 1) * further, first.breakdown + added * (count - 1))
-
-    def _communicates(self, body: Computation) -> bool:
-        return any(_stream(inst) != "compute" for inst in body.instructions)
 
     def received_bytes(self, inst: Instruction) -> float:
         """Bytes received in one execution, by what runs as one with it, too."""

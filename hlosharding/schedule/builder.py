@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from hlosharding.errors import HloShardingError, ScheduleError
@@ -56,7 +57,7 @@ class ScheduleBuilder:
         self._steps: list[Step] = []
         self._names: set[str] = set()
         self._ops: dict[str, Op] = {}
-        self._count = 0
+        self._new_names = map("v{}".format, count())
 
     def parameter(self, name: str, shape: Shape, devices: Sequence[int], sharding: HloSharding = REPLICATED) -> Ref:
         """What the schedule takes: an array of a global shape on some devices."""
@@ -72,7 +73,8 @@ class ScheduleBuilder:
         except HloShardingError as error:
             step = Apply(op, tuple(o.name for o in operands), ())
             raise ScheduleError(error.what, where=place_of("main", step), remedy=error.remedy) from None
-        results = [self._claim_name(names[n] if n < len(names) else self._new_name()) for n in range(len(made))]
+        new = (name for name in self._new_names if name not in self._names)
+        results = [self._claim_name(names[n] if n < len(names) else next(new)) for n in range(len(made))]
         self._steps.append(Apply(op, tuple(o.name for o in operands), tuple(results)))
         if op.name.startswith("@"):
             self._keep(op)
@@ -133,11 +135,6 @@ class ScheduleBuilder:
         made = Schedule({"main": main}, dict(self._ops))
         made.verify()
         return made
-
-    def _new_name(self) -> str:
-        name = f"v{self._count}"
-        self._count += 1
-        return name if name not in self._names else self._new_name()
 
     def _claim_name(self, name: str) -> str:
         if name in self._names:

@@ -183,7 +183,7 @@ class _Interpretation:
         for stated, number in zip(step.stated, results, strict=False):
             _check_agrees(stated, type_of(self.values[number]))
         if isinstance(step, Apply):
-            self.gone.update(operands[n] for n in step.op.donated)
+            self.gone.update(operands[n] for n in step.op.donates)
             self.observer.on_apply(step, at.name, operands, results, [self.values[n] for n in results])
 
     def run_call(self, step: Call, operands: Names, callers: tuple[str, ...]) -> Names:
@@ -193,14 +193,10 @@ class _Interpretation:
         return self.run_function(callee, operands, callers)
 
     def run_op(self, step: Apply, operands: Names) -> Names:
-        values = [self.values[n] for n in operands]
-        return tuple(map(self.add_value, self._make_once(step.op, values)))
-
-    def _make_once(self, op: Op, values: Sequence[Value]) -> Sequence[Value]:
-        key = (op, *values)
+        key = (step.op, *(self.values[n] for n in operands))
         if key not in self.inferred:
-            self.inferred[key] = self.made_by(op, values)
-        return self.inferred[key]
+            self.inferred[key] = self.made_by(step.op, key[1:])
+        return tuple(map(self.add_value, self.inferred[key]))
 
 
 def _define(env: dict[str, int], name: str, number: int) -> None:

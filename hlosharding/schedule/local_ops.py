@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any, ClassVar
 
 import numpy as np
@@ -43,13 +45,10 @@ class Split(Tilewise):
     """
 
     word: ClassVar[str] = "split"
+    is_view: ClassVar[bool] = True
     dim: int
     parts: int
     axis: str
-
-    @property
-    def is_view(self) -> bool:
-        return True
 
     def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
         check_count(1, operands, self)
@@ -149,10 +148,7 @@ class Add(Tilewise):
     """
 
     word: ClassVar[str] = "add"
-
-    @property
-    def donated(self) -> tuple[int, ...]:
-        return (0,)
+    donates = (0,)
 
     def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
         types = [type_of(value) for value in operands]
@@ -193,7 +189,4 @@ def add_up(arrays: Sequence[np.ndarray]) -> np.ndarray:
     >>> add_up([np.float16([1]), np.float16([2])])
     array([3.], dtype=float16)
     """
-    result = arrays[0]
-    for array in arrays[1:]:
-        result = result + array
-    return np.asarray(result, arrays[0].dtype)
+    return np.asarray(reduce(add, arrays), arrays[0].dtype)

@@ -73,6 +73,12 @@ class Op(ABC):
     __slots__ = ()
     sums: Sequence[int] = ()
     """Numbers of results that sum over pieces, as gradients of parameters do."""
+    donates: Sequence[int] = ()
+    """Numbers of operands that the op may overwrite: they are gone afterwards."""
+    is_view: ClassVar[bool] = False
+    """Are the results the operands' own memory?"""
+    is_program: ClassVar[bool] = False
+    """Does it do what a program says, which need not end?"""
 
     @property
     @abstractmethod
@@ -80,24 +86,9 @@ class Op(ABC):
         """As it stands in a schedule's text."""
 
     @property
-    def donated(self) -> Sequence[int]:
-        """Numbers of operands that the op may overwrite: they are gone afterwards."""
-        return ()
-
-    @property
     def has_meaning(self) -> bool:
         """Does it say what it makes of arrays?  Else it can be simulated, not run."""
         return True
-
-    @property
-    def is_view(self) -> bool:
-        """The results are the operands' own memory."""
-        return False
-
-    @property
-    def is_program(self) -> bool:
-        """It does what a program says, which need not end."""
-        return False
 
     @abstractmethod
     def infer(self, operands: Sequence[Value]) -> Sequence[Value]:
@@ -147,7 +138,7 @@ class BuiltIn(Op):
 
 
 class Tilewise(BuiltIn):
-    """An op that does to tiles what it does to whole arrays, each device by itself."""
+    """An op that does to tiles what it does to whole arrays: each device by itself, or those that meet."""
 
     __slots__ = ()
 
@@ -195,10 +186,6 @@ class UserOp(Op):
     @property
     def name(self) -> str:
         return f"@{self.word}"
-
-    @property
-    def donated(self) -> Sequence[int]:
-        return self.donates
 
     def infer(self, operands: Sequence[Value]) -> Sequence[Value]:
         self._check_static(operands)

@@ -54,7 +54,7 @@ def parse_schedule(text: str, ops: Mapping[str, Op] = _NO_OPS) -> Schedule:
     }
     """
     check_named(text)
-    reader = _Reader(list(enumerate(text.splitlines(), 1)), dict(ops))
+    reader = _Reader(text, dict(ops))
     reader.read_all()
     if "main" not in reader.functions:
         raise ScheduleError("no function @main", remedy="call the one to be run so")
@@ -75,9 +75,8 @@ class _TextLine:
 
 
 class _Reader:
-    def __init__(self, lines: list[tuple[int, str]], ops: dict[str, Op]) -> None:
-        self.lines, self.ops = lines, ops
-        self.place = 0
+    def __init__(self, text: str, ops: dict[str, Op]) -> None:
+        self.lines, self.ops = enumerate(text.splitlines(), 1), ops
         self.functions: dict[str, Function] = {}
 
     def read_all(self) -> None:
@@ -91,11 +90,8 @@ class _Reader:
 
     def next_line(self) -> _TextLine | None:
         """The next line that says anything."""
-        while self.place < len(self.lines):
-            number, text = self.lines[self.place]
-            self.place += 1
-            said = text.partition("//")[0].strip()
-            if said:
+        for number, text in self.lines:
+            if said := text.partition("//")[0].strip():
                 return _TextLine(number, said)
         return None
 
@@ -123,9 +119,7 @@ class _Reader:
         self.ops[word] = StageProgram(word, program, sums=_parse_numbers(sums), donates=_parse_numbers(donates))
 
     def program_lines(self) -> Iterator[str]:
-        while self.place < len(self.lines):
-            _, text = self.lines[self.place]
-            self.place += 1
+        for _, text in self.lines:
             if text.strip() == ">>>":
                 return
             yield text

@@ -45,18 +45,11 @@ class _Types(Observer):
 
 
 def _program_lines(op: StageProgram) -> Iterator[str]:
-    marks = "".join(f" {word}={{{_numbers(found)}}}" for word, found in _marks(op) if found)
-    yield f"program {op.name}({_boundary(op.inputs)}) -> ({_boundary(op.outputs)}){marks} devices={op.num_devices} <<<"
+    marks = (("sums", op.sums), ("donates", op.donates))
+    said = "".join(f" {word}={{{','.join(map(str, found))}}}" for word, found in marks if found)
+    yield f"program {op.name}({_boundary(op.inputs)}) -> ({_boundary(op.outputs)}){said} devices={op.num_devices} <<<"
     yield op.program.module.to_hlo_text(metadata=True).rstrip()
     yield ">>>"
-
-
-def _marks(op: StageProgram) -> list[tuple[str, Sequence[int]]]:
-    return [("sums", op.sums), ("donates", op.donates)]
-
-
-def _numbers(found: Sequence[int]) -> str:
-    return ",".join(map(str, found))
 
 
 def _boundary(arrays: Sequence[BoundaryArray]) -> str:

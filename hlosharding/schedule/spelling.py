@@ -43,11 +43,8 @@ def attributes_text(op: Op) -> str:
     if op.name not in BUILT_IN:
         return ""
     values = [(field.name, getattr(op, field.name)) for field in fields(op)]  # pyright: ignore[reportArgumentType]
-    return "".join(f" {name}={_text(value)}" for name, value in values if value is not None)
-
-
-def _text(value: Any) -> str:
-    return devices_text(value) if isinstance(value, tuple) else str(value)
+    said = ((name, devices_text(value) if isinstance(value, tuple) else value) for name, value in values)
+    return "".join(f" {name}={value}" for name, value in said if value is not None)
 
 
 def parse_op(word: str, attributes: str) -> Op:

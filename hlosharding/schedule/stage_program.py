@@ -27,6 +27,8 @@ from hlosharding.spmd import Devices, Pairs, device_groups, permute_pairs
 class ProgramOp(Op):
     """What a partitioned program is to a schedule's types: arrays of these shapes and shardings in and out."""
 
+    is_program = True
+
     def __init__(
         self,
         word: str,
@@ -52,14 +54,6 @@ class ProgramOp(Op):
     @property
     def name(self) -> str:
         return f"@{self.word}"
-
-    @property
-    def donated(self) -> tuple[int, ...]:
-        return self.donates
-
-    @property
-    def is_program(self) -> bool:
-        return True
 
     def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
         check_count(len(self.inputs), operands, self)

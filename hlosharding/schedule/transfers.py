@@ -16,9 +16,8 @@ import numpy as np
 from hlosharding.cost import Machine, group_placement, permute_placement, placement_time
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule.local_ops import Concat, Split, add_up, check_order, check_same_kind
-from hlosharding.schedule.op import BuiltIn, Groups, Op, Value, Work, check_count, type_of
+from hlosharding.schedule.op import BuiltIn, Groups, Op, Tilewise, Value, Work, check_count, type_of
 from hlosharding.schedule.shares import join_shares
-from hlosharding.schedule.tiles import Tiles, compute_on_tiles
 from hlosharding.schedule.value_type import ValueType, devices_text
 from hlosharding.sharding import HloSharding
 from hlosharding.spmd import Pairs, bytes_received
@@ -75,7 +74,7 @@ def pair_devices(source: Sequence[int], target: Sequence[int]) -> Pairs:
     return tuple((source[n * len(source) // len(target)], device) for n, device in enumerate(target))
 
 
-class SubmeshCollective(BuiltIn):
+class SubmeshCollective(Tilewise):
     """What the collectives share: operands alike on submeshes of one size that have no device in common."""
 
     __slots__ = ()
@@ -98,9 +97,6 @@ class SubmeshCollective(BuiltIn):
 
     def groups(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Groups:
         return tuple(zip(*(each.devices for each in operands), strict=True))
-
-    def on_tiles(self, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
-        return compute_on_tiles(self.meaning, tiles, operands, results)
 
     def routes(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Pairs:
         """Round a ring, whatever the algorithm: each device's way out and way in is used."""

@@ -47,7 +47,8 @@ class BatchSizes:
 
     def __reduce__(self) -> Any:
         # A function need not be known elsewhere: what was traced is enough.  (Graphs are too deep for pickles.)
-        written = {size: _parts_to_pickle(each.module) for size, each in self._planners.items()}
+        modules = {size: each.module for size, each in self._planners.items()}
+        written = {n: (m.to_hlo_proto(), m.mesh, m.partitionings, m.num_partitions) for n, m in modules.items()}
         return _rebuild, (written, self.given, self._named)
 
     @property
@@ -93,11 +94,6 @@ def _leaves(arguments: Sequence[Any], names: Iterable[str | int]) -> Iterator[st
         if not 0 <= name < len(sizes):
             raise ScheduleError(f"no argument {name}", remedy=f"there are 0 to {len(sizes) - 1}")
         yield from range(sum(sizes[:name]), sum(sizes[: name + 1]))
-
-
-def _parts_to_pickle(module: Module) -> tuple[Any, ...]:
-    """All that decides its prices."""
-    return module.to_hlo_proto(), module.mesh, module.partitionings, module.num_partitions
 
 
 def _rebuild(written: Mapping[int, tuple[Any, ...]], given: int, named: Any) -> BatchSizes:

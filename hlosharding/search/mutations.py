@@ -118,17 +118,8 @@ def improve_plan(
     `planner_of`: for batches of a size.
     """
     with counting("improving a plan", progress) as told:
-        found = [_climb_from(planner_of(start.batch_size), start, machine, steps, told) for start in starts]
+        found = [_Climb(planner_of(start.batch_size), start, machine, steps, told).run() for start in starts]
     return min(found, key=lambda end: (not end.priced.fits, end.priced.time_s))
-
-
-def _climb_from(planner: Planner, start: SizedPlan, machine: Machine, steps: int, told: Progress) -> Improved:
-    climb = _Climb(planner, start, machine, steps, told)
-    is_done = climb.run()
-    paths = {number: parameter.path for number, parameter in climb.parameters.items()}
-    specs = {paths[number]: spec for number, spec in climb.specs.items()}
-    known = planner.with_strategy(NAME, climb.strategy_of(specs))
-    return Improved(known, machine, climb.start, climb.best, specs, tuple(climb.changes), climb.tried, is_done)
 
 
 class _Climb:
@@ -152,10 +143,13 @@ class _Climb:
         """Strategies that were priced."""
         return len(self.known)
 
-    def run(self) -> bool:
-        """Go round the arguments, the largest first, until none changes; False where the steps do not suffice."""
+    def run(self) -> Improved:
+        """Go round the arguments, the largest first, until none changes, or the steps are used up."""
         arrays = [p for p in self.module.entry.parameters if p.shape.is_array and p.shape.rank]
-        return improve_in_turn(largest_first(arrays), self._improve, lambda: self.tried < self.steps)
+        is_done = improve_in_turn(largest_first(arrays), self._improve, lambda: self.tried < self.steps)
+        specs = {self.parameters[number].path: spec for number, spec in self.specs.items()}
+        known = self.planner.with_strategy(NAME, self._strategy_of(specs))
+        return Improved(known, self.machine, self.start, self.best, specs, tuple(self.changes), self.tried, is_done)
 
     def _improve(self, parameter: Instruction) -> bool:
         """Take the best other sharding of an argument, if it is better."""
@@ -197,14 +191,13 @@ class _Climb:
                 self.known[key] = None
         return self.known[key]
 
-    def strategy_of(self, specs: Specs) -> Strategy:
+    def _strategy_of(self, specs: Specs) -> Strategy:
         """These, and sums as the start's strategy has them."""
         return sum_as(self.planner.find_strategy(self.sized.plan.strategy), lambda *_: specs)
 
     def _price(self, specs: Mapping[int, Any], plan: Plan) -> PricedPlan:
-        planner = self.planner.with_strategy(plan.strategy, self.strategy_of(specs))
-        cut = planner.pipeline(plan, self.machine)
-        run = self.runs.simulate(cut, plan.schedule or cut.usual_order, plan.microbatches)
+        planner = self.planner.with_strategy(plan.strategy, self._strategy_of(specs))
+        run = self.runs.simulate(planner.pipeline(plan, self.machine), plan.schedule, plan.microbatches)
         return PricedPlan.of(SizedPlan(plan, self.sized.batch_size), run)
 
 

@@ -33,7 +33,7 @@ from hlosharding.schedule import (
 from hlosharding.search.planner import Planner, argument_of
 from hlosharding.search.plans import AXES, CONTEXT, EXPERTS, REPLICAS, Plan
 from hlosharding.search.strategies import STRATEGIES, Specs, Ways, mesh_of, number_specs, sum_as
-from hlosharding.search.updates import find_updated
+from hlosharding.search.updates import lay_updated_alike
 from hlosharding.sharding import MeshInfo
 
 
@@ -89,10 +89,8 @@ def apply_plan(file: PlanFile, module: Module) -> Module:
     made = _write_out(file, module).apply(recompute_layers(module) if file.recompute else module)
     batch, plan = dict.fromkeys(argument_numbers(module, file.batch), 0), plan_of(file)
     if batch:
-        given = {p: sharding for p in made.entry.parameters if (sharding := made.sharding(p)) is not None}
-        results = {result.id: given[p] for result, p in find_updated(made).items() if p in given}
-        made.shardings = {**results, **made.shardings}
-        shardings = list(map(given.get, made.entry.parameters))
+        lay_updated_alike(made)
+        shardings = [made.sharding(parameter) for parameter in made.entry.parameters]
         axes = StageAxes.of_tiles(shardings[number] for number in batch)
         if plan is not None and file.mesh is not None:
             axes = replace(Planner(module, file.batch).axes_of(plan), mesh=file.mesh)
@@ -185,10 +183,10 @@ def schedule_of(file: PlanFile, module: Module, machine: Machine | None = None) 
     layout = StageLayout.of(steps.stages or module.stages or 1, steps.schedule, steps.even, steps.layers)
     size = max(1, annotated.num_partitions)
     plan = Plan(size, 1, layout.submeshes, steps.microbatches, steps.schedule, steps.order)
-    pipeline = Cutter(module, file.batch, file.donate).pipeline(
-        annotated, layout, plan.submeshes, plan.microbatches, machine or file.machine_for(plan.num_devices)
-    )
-    return pipeline.schedule(plan.schedule or pipeline.usual_order, plan.microbatches)
+    machine = machine or file.machine_for(plan.num_devices)
+    cutter = Cutter(module, file.batch, file.donate)
+    pipeline = cutter.pipeline(annotated, layout, plan.submeshes, plan.microbatches, machine)
+    return pipeline.schedule(plan.schedule, plan.microbatches)
 
 
 def plan_of(file: PlanFile) -> Plan | None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from functools import cached_property
+from contextlib import suppress
+from functools import cache, cached_property
 from itertools import chain
 
 from hlosharding.collector import collector_comes_after
@@ -38,8 +39,7 @@ class PlanPrices:
         key, plan = family_of(wanted), wanted.plan
         if self._last is None or self._last[0] != key:
             self._last = key, _Family(self._members[key], self.cut)
-        cut = self._last[1].pipeline_of(wanted)
-        return self._runs.simulate(cut, plan.schedule or cut.usual_order, plan.microbatches)
+        return self._runs.simulate(self._last[1].pipeline_of(wanted), plan.schedule, plan.microbatches)
 
     def cut(self, wanted: SizedPlan) -> Pipeline:
         """The pipeline as it will run."""
@@ -71,8 +71,7 @@ class _Family:
 
     def __init__(self, members: Iterable[SizedPlan], cut: Callable[[SizedPlan], Pipeline]) -> None:
         self.members, self.cut = list(members), cut
-        self._samples: dict[int, Sized] = {}
-        self._between: dict[tuple[int, int], ResizablePipeline | HloShardingError] = {}
+        self._sample, self._between = cache(self._cut_sample), cache(self._resizable)
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -85,32 +84,22 @@ class _Family:
         if place in (low, high) and self._choose_member(wanted.examples) == wanted:
             return self._sample(wanted.examples).pipeline
         while True:
-            found = self._resizable(self.sizes[low], self.sizes[high])
-            try:
-                if isinstance(found, ResizablePipeline):
+            found = self._between(self.sizes[low], self.sizes[high])
+            with suppress(HloShardingError):  # no size between these two that it can have
+                if found is not None:
                     return found.pipeline_for(wanted.examples // wanted.plan.batch_ways, wanted.plan.microbatches)
-            except HloShardingError:  # no size between these two that it can have
-                pass
             if high - low < 2:
                 return self.cut(wanted)
             middle = (low + high) // 2
             low, high = (low, middle) if place <= middle else (middle, high)
 
-    def _resizable(self, low: int, high: int) -> ResizablePipeline | HloShardingError:
-        if (low, high) not in self._between:
-            try:
-                self._between[low, high] = ResizablePipeline(
-                    self._sample(low), self._sample(high), self.members[0].plan.tensor
-                )
-            except HloShardingError as error:
-                self._between[low, high] = error
-        return self._between[low, high]
+    def _resizable(self, low: int, high: int) -> ResizablePipeline | None:
+        with suppress(HloShardingError):
+            return ResizablePipeline(self._sample(low), self._sample(high), self.members[0].plan.tensor)
 
-    def _sample(self, size: int) -> Sized:
-        if size not in self._samples:
-            chosen = self._choose_member(size)
-            self._samples[size] = Sized(self.cut(chosen), size // chosen.plan.batch_ways, chosen.plan.microbatches)
-        return self._samples[size]
+    def _cut_sample(self, size: int) -> Sized:
+        chosen = self._choose_member(size)
+        return Sized(self.cut(chosen), size // chosen.plan.batch_ways, chosen.plan.microbatches)
 
     def _choose_member(self, size: int) -> SizedPlan:
         """Who of that size is cut."""

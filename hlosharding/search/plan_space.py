@@ -94,7 +94,13 @@ def choose_plans(machine: Machine, given: Iterable[Plan] | None, **asked: Any) -
     if given is None:
         if machine.topology == "switch" and machine.num_nodes == 1:
             asked["orders"] = ("",)  # whoever is next to whom
-        return _some(plan_space(machine.num_devices, **asked), machine, asked)
+        if plans := list(plan_space(machine.num_devices, **asked)):
+            return plans
+        raise ScheduleError(
+            f"no plan could be priced: {machine.num_devices} devices cannot be divided by what is asked for",
+            where=", ".join(f"{name} {list(asked[name])}" for name in find_said(asked)),
+            remedy="ask for numbers that divide the devices",
+        )
     for name in find_said(asked):
         if not isinstance(asked[name], Mapping):
             raise ScheduleError(f"{name} are said, and plans, which say all", remedy="leave out one of the two")
@@ -104,14 +110,3 @@ def choose_plans(machine: Machine, given: Iterable[Plan] | None, **asked: Any) -
             what = f"plan {plan} is for {plan.num_devices} devices, {machine.name} has {machine.num_devices}"
             raise ScheduleError(what, remedy="take fewer ways, or a larger machine")
     return plans
-
-
-def _some(plans: Iterable[Plan], machine: Machine, asked: Mapping[str, Any]) -> list[Plan]:
-    if found := list(plans):
-        return found
-    said = ", ".join(f"{name} {list(asked[name])}" for name in find_said(asked))
-    raise ScheduleError(
-        f"no plan could be priced: {machine.num_devices} devices cannot be divided by what is asked for",
-        where=said,
-        remedy="ask for numbers that divide the devices",
-    )

@@ -154,8 +154,7 @@ class Planner:
 
     def schedule(self, plan: Plan, machine: Machine | None = None, options: PartitionOptions | None = None) -> Schedule:
         """The plan's schedule, ready to be verified, simulated and run.  Raises ScheduleError."""
-        cut = self.pipeline(plan, machine, options)
-        return cut.schedule(plan.schedule or cut.usual_order, plan.microbatches)
+        return self.pipeline(plan, machine, options).schedule(plan.schedule, plan.microbatches)
 
     def annotate(self, plan: Plan) -> Module:
         """The program with the shardings of a stage by its strategy; where it says nothing, the batch over data."""

@@ -19,7 +19,7 @@ from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.price_file import Outcome
 from hlosharding.search.priced_plan import PricedPlan
 from hlosharding.search.strategies import mesh_of
-from hlosharding.search.updates import find_updated
+from hlosharding.search.updates import lay_updated_alike
 from hlosharding.sharding import REPLICATED, HloSharding, MeshInfo, spell
 
 
@@ -69,13 +69,11 @@ def beside_present(planner: Planner, found: PricedPlan, machine: Machine) -> Pre
 
 def _price_annotated(planner: Planner, batch_size: int, machine: Machine) -> Outcome:
     made, plan = planner.module.clone(), Plan(planner.module.num_partitions)
-    said = {p.id: sharding for p in made.entry.parameters if (sharding := made.sharding(p)) is not None}
-    updated = {result.id: said[p.id] for result, p in find_updated(made).items() if p.id in said}
-    made.shardings = {**updated, **made.shardings}
+    lay_updated_alike(made)
     try:
         cutter = Cutter(planner.module, sorted(planner.numbers), sorted(planner.donated))
-        cut = cutter.pipeline(made, plan.layout, plan.submeshes, 1, machine)
-        return PricedPlan.of(SizedPlan(plan, batch_size), cut.schedule(cut.usual_order, 1).simulate(machine))
+        schedule = cutter.pipeline(made, plan.layout, plan.submeshes, 1, machine).schedule("", 1)
+        return PricedPlan.of(SizedPlan(plan, batch_size), schedule.simulate(machine))
     except HloShardingError as error:
         return str(error)
 

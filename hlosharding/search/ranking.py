@@ -66,7 +66,7 @@ class Ranking(InNotebooks):
     @property
     def times(self) -> list[tuple[float, float]]:
         """(predicted, measured) seconds, in the table's order."""
-        return [(row.predicted_s, row.measured_s) for row in self.table]
+        return [row[1:] for row in self.table]
 
     @property
     def spearman(self) -> float:
@@ -76,11 +76,11 @@ class Ranking(InNotebooks):
     @cached_property
     def spearman_by_stages(self) -> dict[int, float]:
         """The same among plans of as many stages."""
-        stages = sorted({row.plan.stages for row in self.table})
-        return {count: rank_figures.spearman(self._of_stages(count)) for count in stages}
-
-    def _of_stages(self, count: int) -> list[tuple[float, float]]:
-        return [(row.predicted_s, row.measured_s) for row in self.table if row.plan.stages == count]
+        found = {
+            stages: [row[1:] for row in self.table if row.plan.stages == stages]
+            for stages in sorted({row.plan.stages for row in self.table})
+        }
+        return {stages: rank_figures.spearman(times) for stages, times in found.items()}
 
     @property
     def median_error(self) -> float:

@@ -124,7 +124,7 @@ class _Ascent:
         """Until so many are priced in all, or no step is faster."""
         while len(priced := self.priced) < most:
             origin = next((each for each in priced if each.sized_plan not in self.done), None)
-            if origin is None or _is_hopeless(origin, priced[0]):
+            if origin is None or (origin.fits and origin.time_s > _HOPE * priced[0].time_s):
                 return
             self.done.add(origin.sized_plan)
             self.price(next_plans(origin.plan, self.space.machine), most)
@@ -205,10 +205,6 @@ def _chosen_freely(plan: Plan) -> Plan:
     """On the axes of a plan; one axis alone is called data, whatever lies along it."""
     ways = (plan.data, plan.tensor) if plan.data > 1 else (plan.tensor, 1)
     return replace(plan, data=ways[0], tensor=ways[1], strategy=OPTIMUM, replicas=1, sequence=False)
-
-
-def _is_hopeless(one: PricedPlan, best: PricedPlan) -> bool:
-    return one.fits and one.time_s > _HOPE * best.time_s
 
 
 _STRATEGIES = ("fsdp", "zero1", "")

@@ -17,7 +17,7 @@ from hlosharding.propagation import propagate
 from hlosharding.schedule import arguments_by_name, is_layout_call, is_sharding_call
 from hlosharding.search.plans import CONTEXT, EXPERTS, REPLICAS
 from hlosharding.search.tensor_parallel import expert_dims, tensor_splits
-from hlosharding.search.updates import find_only_updated, find_updated
+from hlosharding.search.updates import find_only_updated, lay_updated_alike
 from hlosharding.sharding import REPLICATED, HloSharding, MeshInfo, axes_by_dim, axis_of, replicate_on_dims, uneven_dims
 
 Ways = Mapping[str, int]
@@ -89,19 +89,16 @@ def _part(axis: str, ways: int, size: int) -> str:
     return axis if size % ways == 0 else f"{axis}:(1){size}"
 
 
-def over_experts(axis: str) -> Strategy:
-    """Weights of experts over an axis, along the dim of experts.  Raises ScheduleError where there are none."""
-
-    def strategy(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
-        if ways.get(axis, 1) == 1:
-            return {}
-        splits = expert_dims(module, ways[axis], batch=batch)
-        if not splits:
-            what = f"no weight has a dim of experts, one for each index of a product, that {ways[axis]} ways divide"
-            raise ScheduleError(what, remedy=_LEAVE_OUT)
-        return {number: spec_of({dim: (axis,)}) for number, dim in splits.items()}
-
-    return strategy
+def over_experts(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
+    """Weights of experts over a plan's ways of experts, along the dim of experts.  Raises ScheduleError where there are
+    none."""
+    if ways.get(EXPERTS, 1) == 1:
+        return {}
+    splits = expert_dims(module, ways[EXPERTS], batch=batch)
+    if not splits:
+        what = f"no weight has a dim of experts, one for each index of a product, that {ways[EXPERTS]} ways divide"
+        raise ScheduleError(what, remedy=_LEAVE_OUT)
+    return {number: spec_of({dim: (EXPERTS,)}) for number, dim in splits.items()}
 
 
 def compose(*strategies: Strategy) -> Strategy:
@@ -127,7 +124,7 @@ def join_specs(module: Module, *specs: Specs) -> dict[int, Any]:
 
 BATCH = compose(over_batch("data"), over_sequences(CONTEXT))
 """How the batch lies where a strategy says nothing of it."""
-_MEGATRON = compose(BATCH, over_experts(EXPERTS), over_weights("tensor"))
+_MEGATRON = compose(BATCH, over_experts, over_weights("tensor"))
 
 
 def megatron(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
@@ -234,10 +231,9 @@ def split_arguments(module: Module, ways: Ways, *specs: Specs) -> Module:
     for call in [inst for inst in made.instructions if is_sharding_call(inst) and inst not in constraints]:
         rewrite.change_opcode(call, "copy")  # of other axes, or of some dims alone: it says nothing here
     said |= {call.id: sharding for call, sharding in constraints.items()}
-    results = {r.id: said[p.id] for r, p in find_updated(made).items() if p.id in said}
-    said = results | said  # what is updated lies as it did
     made.mesh, made.num_partitions = module.mesh, mesh.num_devices
     made.shardings = said if mesh.num_devices > 1 else {}
+    lay_updated_alike(made)
     for parameter in made.entry.parameters:
         _split_slices(parameter)
         _check_divides(parameter, made.sharding(parameter) or REPLICATED)

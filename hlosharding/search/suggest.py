@@ -118,7 +118,7 @@ class _Asked:
         module = self.module
         target = module.by_name(self.before.explain(name).links[0].name)
         goal = _goal(self.before, target, conflict)
-        added, wanted = self._candidates([target, *goal.find_others(module)])
+        added, wanted = self._candidates([target, *map(module.by_name, goal.neighbours)])
         with counting("trying annotations", self.progress) as told:
             hits, moved = smallest_sets(module, added, goal.grade, self.run.propagate, told, largest=self.at_once)
             if not hits and len(added) < len(wanted):
@@ -213,10 +213,7 @@ class _Goal:
     grade: Callable[[Propagation], int | None]
     """0: reached; 1: the conflict has only moved; None: not reached."""
     neighbours: tuple[str, ...] = ()
-
-    def find_others(self, module: Module) -> list[Instruction]:
-        """The other sides of the conflicts."""
-        return [module.by_name(name) for name in self.neighbours]
+    """The other sides of the conflicts."""
 
 
 def _goal(before: Propagation, target: Instruction, conflict: str | None) -> _Goal:

@@ -46,6 +46,12 @@ def find_updated(module: Module) -> dict[Instruction, Instruction]:
     return {result: found[result] for result in results if result in found}
 
 
+def lay_updated_alike(module: Module) -> None:
+    """Let results lie as the arguments that they update, where nothing else is said of them: in place."""
+    updated = {result.id: module.sharding(parameter) for result, parameter in find_updated(module).items()}
+    module.shardings = {n: sharding for n, sharding in updated.items() if sharding is not None} | module.shardings
+
+
 def _sources(result: Instruction) -> Iterator[Instruction]:
     """Parameters of its shape, by ops on elements alone."""
     seen, waiting = set[Instruction](), [result]

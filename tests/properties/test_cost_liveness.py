@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hlosharding.cost import peak_memory
-from hlosharding.cost.memory_order import order_freeing_first
+from hlosharding.cost.memory_order import FreeingFirst
 from hlosharding.ir import Builder, Instruction, Module, Shape
 
 UNIT = 4
@@ -44,5 +44,5 @@ def test_peak_is_the_best_of_text_post_order_and_what_frees_first(steps: list[tu
     orders = [entry.instructions]
     if len(entry.post_order()) == len(entry.instructions):
         orders.append(entry.post_order())
-    orders.append(order_freeing_first(orders[-1], frozenset(), frozenset(), entry))
+    orders.append(FreeingFirst(orders[-1], frozenset(), frozenset(), entry).order())
     assert peak_memory(module).bytes == min(slow_peak(order, entry.root) for order in orders)

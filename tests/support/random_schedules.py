@@ -121,7 +121,7 @@ class _Draft:
         op, operands = self.draw(st.sampled_from(fitting[self.draw(st.sampled_from(sorted(fitting)))]))
         made = infer_op(op, [self.alive[name] for name in operands])
         results = {f"v{next(self.numbers)}": value for value in made}
-        self._add(Apply(op, operands, tuple(results)), results, {operands[n] for n in op.donated})
+        self._add(Apply(op, operands, tuple(results)), results, {operands[n] for n in op.donates})
 
     def _fits(self, op: Op, operands: Sequence[str]) -> bool:
         try:

@@ -5,20 +5,17 @@ from hlosharding.cost.calibration.fitting import fit_machine
 from hlosharding.cost.calibration.machine_of_devices import (
     Calibration,
     Measurement,
-    Progress,
     calibrate,
     calibration_of,
     fit_to_probes,
 )
-from hlosharding.cost.calibration.probes import Probe, all_probes
+from hlosharding.cost.calibration.probes import all_probes
 from hlosharding.cost.calibration.program_probes import program_probes
 
 __all__ = [
     "Calibration",
     "DeviceTimer",
     "Measurement",
-    "Probe",
-    "Progress",
     "all_probes",
     "calibrate",
     "calibration_of",

@@ -61,7 +61,7 @@ def _local_figures(measured: Measured) -> list[_Figure]:
     if starts := [seconds for probe, seconds in measured.items() if probe.kind == LAUNCH]:
         figures.append(_Figure(median(starts), lambda m, value: replace(m, launch=value)))
     if streams := [probe.work.bytes / s for probe, s in measured.items() if probe.work and probe.kind == STREAM]:
-        traffic = _traffic(measured)
+        traffic = [probe.work.bytes for probe in measured if probe.work is not None and probe.kind == STREAM]
         figures += [
             _Figure(_share(streams, 0.2), lambda m, value: replace(m, memory_bandwidth=value)),
             _Figure(_share(streams, 0.8), lambda m, value: replace(m, cache_bandwidth=value)),
@@ -88,10 +88,6 @@ def _link_figures(measured: Measured) -> list[_Figure]:
         # Beside the first kind's, which the bandwidth itself is.
         *(_Figure(1.0, lambda m, value, kind=kind: _with_collective_rate(m, kind, value)) for kind in kinds[1:]),
     ]
-
-
-def _traffic(measured: Measured) -> list[float]:
-    return [probe.work.bytes for probe in measured if probe.work is not None and probe.kind == STREAM]
 
 
 def _is_product(probe: Probe) -> bool:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
-from hlosharding.ir import Computation, Instruction, Module, branches, while_parts
+from hlosharding.ir import Instruction, Module
 from hlosharding.rules import Nothing, Reduce, Signature, signature_of
+from hlosharding.schedule.cutting.leaf_walk import LeafWalk
 
 Dims = tuple[int | None, ...]
 """Of each leaf of a value the dim along which what flows lies, or None."""
@@ -35,8 +36,8 @@ def find_batch_flow(
     (1,)
     """
     flow = _FlowWalk(activations, sorts)
-    flow.walk(module.entry, [(batch.get(p.parameter_number),) * _num_leaves(p) for p in module.entry.parameters])
-    return flow.dims
+    flow.walk(module.entry, [(batch.get(p.parameter_number),) * len(p.shape.leaves) for p in module.entry.parameters])
+    return flow.found
 
 
 def flowing_dim(value: Instruction, flow: Mapping[Instruction, Dims]) -> int | None:
@@ -44,48 +45,20 @@ def flowing_dim(value: Instruction, flow: Mapping[Instruction, Dims]) -> int | N
     return flow.get(value, (None,))[0]
 
 
-def _num_leaves(inst: Instruction) -> int:
-    return len(inst.shape.leaves) if inst.shape.is_tuple else 1
-
-
-class _FlowWalk:
-    """One walk; loops are walked through until what they carry no longer changes."""
-
+class _FlowWalk(LeafWalk[int | None]):
     def __init__(self, activations: Collection[Instruction], sorts: Mapping[Instruction, int]) -> None:
+        super().__init__()
         self.activations, self.sorts = activations, sorts
-        self.dims: dict[Instruction, Dims] = {}
 
-    def walk(self, computation: Computation, arguments: Sequence[Dims]) -> Dims:
-        """What a computation gives for such arguments."""
-        for parameter, dims in zip(computation.parameters, arguments, strict=True):
-            self.dims[parameter] = dims
-        for inst in computation.instructions:
-            if inst.opcode != "parameter":
-                self.dims[inst] = self._dims_of(inst, [self.dims[operand] for operand in inst.operands])
-        return self.dims[computation.root]
+    def merge(self, inst: Instruction, left: int | None, right: int | None) -> int | None:
+        """Zeros that a loop starts from have no batch, what its trips make of them has one."""
+        return right if left is None else left
 
-    def _dims_of(self, inst: Instruction, operands: Sequence[Dims]) -> Dims:
+    def of_op(self, inst: Instruction, operands: Sequence[Dims]) -> Dims:
         match inst.opcode:
-            case "tuple":
-                return tuple(dim for dims in operands for dim in dims)
-            case "get-tuple-element":
-                first = inst.operands[0].shape.first_leaves
-                return operands[0][first[inst.tuple_index] : first[inst.tuple_index + 1]]
-            case "opt-barrier" | "copy":
-                return operands[0]
             case "sort" if inst in self.sorts:
-                return (self.sorts[inst],) * _num_leaves(inst)
-            case "dot" if self.sorts:
-                return (None,)
-            case "call":
-                return self.walk(inst.called[0], operands)
-            case "while":
-                return self._walk_loop(inst, operands[0])
-            case "conditional":
-                pairs = zip(branches(inst), operands[1:], strict=True)
-                ways = [self.walk(way.computation, [given]) for way, given in pairs]
-                return _merge_dims(*ways)
-            case "dot" if self._ends_at(inst, operands):
+                return (self.sorts[inst],) * len(inst.shape.leaves)
+            case "dot" if self.sorts or self._ends_at(inst, operands):
                 return (None,)
             case "slice" if _drops_one(inst, operands[0][0]):
                 return operands[0]
@@ -96,26 +69,15 @@ class _FlowWalk:
         """Has one activation what flows, and the other one not?"""
         return (None,) in operands and all(operand in self.activations for operand in dot.operands)
 
-    def _walk_loop(self, loop: Instruction, carry: Dims) -> Dims:
-        body, before = while_parts(loop).body, None
-        while carry != before:
-            before, carry = carry, _merge_dims(carry, self.walk(body, [carry]))
-        return carry
-
 
 def _drops_one(inst: Instruction, dim: int | None) -> bool:
     """Are these the inputs, or the labels, of sequences that are one longer?"""
     return dim is not None and inst.shape.dims[dim] + 1 == inst.operands[0].shape.dims[dim]
 
 
-def _merge_dims(first: Dims, *others: Dims) -> Dims:
-    """Where several values meet: zeros that a loop starts from have no batch, what its trips make of them has one."""
-    return tuple(next((dim for dim in dims if dim is not None), None) for dims in zip(first, *others, strict=True))
-
-
 def _dims_behind_op(inst: Instruction, operands: Sequence[Dims]) -> Dims:
     """The factor that the batch is in an operand, where it leads the dim, and the dim of the result that it leads."""
-    none: Dims = (None,) * _num_leaves(inst)
+    none: Dims = (None,) * len(inst.shape.leaves)
     if all(dims == (None,) for dims in operands) or not all(len(dims) == 1 for dims in operands):
         return none
     signature = signature_of(inst)

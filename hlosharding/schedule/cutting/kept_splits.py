@@ -118,7 +118,7 @@ def keep_split(module: Module, mesh: MeshInfo, flows: Sequence[SplitFlow]) -> di
 
     Other dims stay open.  Gives the constraint of each value that has one.
     """
-    found, sharding_of = walk_flows(module, flows), cache(partial(_sharding_of, mesh))
+    found, sharding_of = walk_flows(module, flows), cache(partial(HloSharding.unnamed, mesh))
     wanted: dict[Instruction, tuple[HloSharding, list[int]]] = {}
     for inst in filter(_is_kept, found[0] if found else ()):
         is_given = _is_given_by_call(inst)
@@ -150,11 +150,7 @@ def _sorted_rows(
             made_by_products.add(inst)
         elif dim is not None and inst.shape.is_array:
             spec = [left if at == dim else () for at in range(inst.shape.rank)]
-            yield inst, (_sharding_of(mesh, spec), [at for at in range(inst.shape.rank) if at != dim])
-
-
-def _sharding_of(mesh: MeshInfo, spec: Sequence[tuple[str, ...]]) -> HloSharding:
-    return HloSharding.unnamed(mesh, spec)
+            yield inst, (HloSharding.unnamed(mesh, spec), [at for at in range(inst.shape.rank) if at != dim])
 
 
 def _spec_of(

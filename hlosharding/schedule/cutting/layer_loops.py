@@ -6,12 +6,13 @@ of what it collects into a stack; its gradient counts likewise, and slices row n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from hlosharding.ir import DEVICE_NUMBERS, FIRST_INDEX, Instruction, LoopCounter, loop_counter, while_parts
+from hlosharding.schedule.cutting.microbatched import find_reached
 from hlosharding.spmd import Devices, integers_of
 
 RowOrders = Mapping[int, bool]
@@ -114,15 +115,9 @@ class _TripNumbers:
 
     def are_all_known(self) -> bool:
         """Does all that is made of the counter end in rows' numbers, or in the next count?"""
-        waiting, seen = [self.counted], {self.counted}
-        while waiting:
-            value = waiting.pop()
-            for user in value.users:
-                is_row = value in self.rows and user.opcode in FIRST_INDEX
-                if is_row or user is self.next or user in seen:
-                    continue
-                if self.known.get(user) is None:
-                    return False
-                seen.add(user)
-                waiting.append(user)
-        return True
+        reached = find_reached([self.counted], self._made_of)
+        return all(self.known.get(value) is not None for value in reached)
+
+    def _made_of(self, value: Instruction) -> Iterator[Instruction]:
+        is_row = value in self.rows
+        return (u for u in value.users if u is not self.next and not (is_row and u.opcode in FIRST_INDEX))

@@ -19,7 +19,7 @@ from hlosharding.schedule.cutting.stacked_values import BY_ROWS, StackedValues
 from hlosharding.schedule.interface import ArrayParts, Interface, whole_arrays
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fission:
     """A program whose loops over layers are cut, and what its caller's arguments and results are in it."""
 
@@ -88,7 +88,7 @@ def find_loops_over_layers(module: Module, batch: Collection[int]) -> dict[Instr
             (varying if inst.parameter_number in batch else layered).add(inst)
         elif inst.opcode == "while":
             found = find_layer_loop(inst) if all(user.opcode == "get-tuple-element" for user in inst.users) else None
-            if found is not None and not layered.isdisjoint(_stacks_read(found)):
+            if found is not None and not layered.isdisjoint(inst.operands[0].operands[index] for index in found.reads):
                 loops[inst] = found
         elif inst.opcode == "get-tuple-element" and inst.operands[0] in loops:
             if inst.tuple_index in loops[inst.operands[0]].writes:
@@ -103,10 +103,6 @@ def find_loops_over_layers(module: Module, batch: Collection[int]) -> dict[Instr
 def _goes_by_layers(inst: Instruction, layered: Collection[Instruction]) -> bool:
     has_rows = (o in layered and o.shape.dims[:1] == inst.shape.dims[:1] for o in inst.operands)
     return inst.opcode in BY_ROWS and any(has_rows)
-
-
-def _stacks_read(loop: LayerLoop) -> Iterator[Instruction]:
-    return (loop.loop.operands[0].operands[index] for index in loop.reads)
 
 
 class _FissionWriter:

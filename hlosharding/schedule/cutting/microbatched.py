@@ -5,7 +5,7 @@ Floor: schedule.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from hlosharding.ir import Instruction, Module, rewrite
 from hlosharding.ir import custom_call_targets as targets
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Microbatched:
     """One microbatch's program, with what comes behind the last one in it."""
 
@@ -46,7 +46,8 @@ class Microbatched:
         found: set[Instruction] = set()
         for inst in self.module.entry.instructions:
             is_made_once = inst in self.sums or (self.count == 1 and inst in self.after)
-            if self._is_own(inst) or (not is_made_once and not found.isdisjoint(inst.operands)):
+            is_cut = inst.opcode == "parameter" and inst.parameter_number in self.batch
+            if is_cut or inst is self.number or (not is_made_once and not found.isdisjoint(inst.operands)):
                 found.add(inst)
         return frozenset(found)
 
@@ -59,9 +60,9 @@ class Microbatched:
                 found.add(inst)
         return frozenset(found)
 
-    def _is_own(self, inst: Instruction) -> bool:
-        """A parameter of which each microbatch has its own?"""
-        return inst.opcode == "parameter" and (inst.parameter_number in self.batch or inst is self.number)
+    def without_sum(self, inst: Instruction) -> Instruction:
+        """A sum goes by the name of its terms, which are added up."""
+        return inst.operands[0] if inst in self.sums else inst
 
 
 def is_layout_call(inst: Instruction) -> bool:
@@ -104,6 +105,19 @@ def reads_of(inst: Instruction) -> Iterator[Instruction]:
             yield from reads_of(operand)
         else:
             yield operand
+
+
+def find_reached(
+    seeds: Iterable[Instruction], beyond: Callable[[Instruction], Iterable[Instruction]]
+) -> set[Instruction]:
+    """Some instructions, and all that lie beyond one of them."""
+    found, waiting = set[Instruction](), list(seeds)
+    while waiting:
+        inst = waiting.pop()
+        if inst not in found:
+            found.add(inst)
+            waiting += beyond(inst)
+    return found
 
 
 MADE_WHERE_READ = {"tuple", "broadcast"}

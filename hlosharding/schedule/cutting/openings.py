@@ -6,12 +6,12 @@ made of batch inputs by cheap ops alone is made twice: once ahead for the sum, o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction
-from hlosharding.schedule.cutting.microbatched import Microbatched, place_in_source, reads_of
+from hlosharding.schedule.cutting.microbatched import Microbatched, find_reached, place_in_source, reads_of
 from hlosharding.schedule.cutting.saved_values import LIGHT
 
 
@@ -21,8 +21,10 @@ def name_openings(program: Microbatched) -> Microbatched:
     Raises ScheduleError for an op of a microbatch that needs a sum which is not cheap.
     """
     while (late := _first_needing_sum(program)) is not None:
-        early = _sums_behind(late, program.sums)
-        if early <= program.opening or not all(inst.opcode in LIGHT or inst in early for inst in _ancestors(early)):
+        early = program.sums & _find_ancestors([late])
+        if early <= program.opening or not all(
+            inst.opcode in LIGHT or inst in early for inst in _find_ancestors(early)
+        ):
             [first, *_] = (inst.operands[0] for inst in program.module.entry.instructions if inst in early)
             raise ScheduleError(
                 f"%{late.name} ({late.opcode}) needs a sum over all microbatches to work on one of them: that of"
@@ -41,19 +43,9 @@ def _first_needing_sum(program: Microbatched) -> Instruction | None:
     return next((inst for inst in late if any(operand in program.varying for operand in reads_of(inst))), None)
 
 
-def _sums_behind(inst: Instruction, sums: Collection[Instruction]) -> frozenset[Instruction]:
-    return frozenset(before for before in _ancestors([inst]) if before in sums)
-
-
-def _ancestors(instructions: Collection[Instruction]) -> set[Instruction]:
+def _find_ancestors(instructions: Iterable[Instruction]) -> set[Instruction]:
     """All that these are made of, themselves included."""
-    found = set(instructions)
-    waiting = list(found)
-    while waiting:
-        before = [operand for operand in waiting.pop().operands if operand not in found]
-        found.update(before)
-        waiting += before
-    return found
+    return find_reached(instructions, lambda inst: inst.operands)
 
 
 def opening_levels(program: Microbatched) -> Mapping[Instruction, int]:
@@ -61,6 +53,6 @@ def opening_levels(program: Microbatched) -> Mapping[Instruction, int]:
     found: dict[Instruction, int] = {}
     for inst in program.module.entry.instructions:
         if inst in program.opening:
-            before = _ancestors(inst.operands) & program.opening
+            before = _find_ancestors(inst.operands) & program.opening
             found[inst] = max((found[each] + 1 for each in before), default=0)
     return found

@@ -115,7 +115,7 @@ class _Parting:
         name = f"{key[0]}_{key[1]}" + (f"_{key[2]}" if key[2] else "")
         ordered = [inst for inst in self.entry.instructions if inst in inside]
         module = subprogram(self.program.module, name, ordered, reads, makes)
-        return Part(*key, module, tuple(map(self._value, reads)), makes, sums)
+        return Part(*key, module, tuple(map(self.program.without_sum, reads)), makes, sums)
 
     def _with_shared(self, key: Key, members: Iterable[Instruction]) -> tuple[set[Instruction], list[Instruction]]:
         """What is computed in the part, what all microbatches share and what was not kept included; what it reads."""
@@ -146,10 +146,6 @@ class _Parting:
         """Does a part make it for others?  What is a result and the same for all microbatches is made for the caller
         alone."""
         return inst in self.keys and inst in self.placement.phase
-
-    def _value(self, inst: Instruction) -> Instruction:
-        """A sum goes by the name of its terms, which are added up."""
-        return inst.operands[0] if inst in self.program.sums else inst
 
     def _is_recomputed(self, inst: Instruction, key: Key) -> bool:
         """Is a forward value computed again: ahead of all passes, or in the backward pass of its stage?"""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 
 from hlosharding.compiler import default_machine
 from hlosharding.cost import Machine, WholeStep
@@ -78,8 +78,7 @@ def pipelined(
     named = (leaf.num_devices or 1 for sharding in module.distinct_shardings for leaf in sharding.leaves)
     size = devices_per_stage or max(named, default=1)
     submeshes = [tuple(range(n * size, (n + 1) * size)) for n in range(layout.submeshes)]
-    cut = cutter.pipeline(module, layout, submeshes, microbatches, machine)
-    return cut.schedule(schedule or cut.usual_order, microbatches)
+    return cutter.pipeline(module, layout, submeshes, microbatches, machine).schedule(schedule or "", microbatches)
 
 
 def _stages_wanted(module: Module, said: int | Mapping[str, int] | None) -> int | Mapping[str, int]:
@@ -149,11 +148,10 @@ class Cutter:
         self.module, self.batch = without_layout_calls(module), frozenset(argument_numbers(module, batch))
         self.donated = frozenset(argument_numbers(module, donate))
         self._whole = leave_uncut(self.module)
-        self._fissions: dict[tuple[tuple[int, ...], bool, Machine], Fission] = {}
-        self._programs: dict[tuple[int, Module], Microbatched] = {}
         self._seconds_of = cache(seconds_of)
-        self._parts: dict[tuple[int, StageLayout, Machine], tuple[Placement, list[Part]]] = {}
-        self._shardings: dict[tuple[Module, Module, int], ValueShardings] = {}
+        self._program, self._fission = cache(self._cut_batch), cache(self._cut_loops)
+        self._parts = cache(self._cut_stages)
+        self._shardings = lru_cache(_MOST_SHARDINGS)(ValueShardings.of)
         self._made = StagePrograms()
 
     def pipeline(
@@ -173,18 +171,13 @@ class Cutter:
         """
         number = len(submeshes[0])
         machine = machine or default_machine(number * layout.submeshes)
-        fission = self._fission(layout, machine)
+        fission = self._fission(layout.pieces, layout.even, machine)
         program = self._program(microbatches, fission)
-        placement, found = self._cut(microbatches, layout, machine)
-        key = annotated, program.module, number
-        if key not in self._shardings:
-            if len(self._shardings) >= _MOST_SHARDINGS:
-                self._shardings.pop(next(iter(self._shardings)))
-            self._shardings[key] = ValueShardings.of(program, annotated, fission.origin, axes, number)
+        placement, found = self._parts(microbatches, layout, machine)
+        shardings = self._shardings(program, annotated, fission, axes, number)
         places = [Submesh(machine.among(devices), options, devices) for devices in submeshes] * layout.chunks
         donated = fission.numbers(self.donated)
-        writer = _PartsWriter(program, placement, found, self._shardings[key], places, self._made, donated)
-        made = writer.pipeline()
+        made = _PartsWriter(program, placement, found, shardings, places, self._made, donated).pipeline()
         return replace(made, interface=fission.interface, stages=placement.sources, whole=self.whole)
 
     @cached_property
@@ -192,25 +185,17 @@ class Cutter:
         """What is cut."""
         return WholeStep.of(self.module, self.batch)
 
-    def _fission(self, layout: StageLayout, machine: Machine) -> Fission:
-        key = layout.pieces, layout.even, machine
-        if key not in self._fissions:
-            is_cut = len(layout.pieces) > 1
-            is_whole = not is_cut or not self._loops
-            if is_whole and layout.even and is_cut:
+    def _cut_loops(self, pieces: tuple[int, ...], even: bool, machine: Machine) -> Fission:
+        """Loops are cut where stages of all examples at once would end: at the same trips for all microbatches."""
+        if len(pieces) == 1 or not self._loops:
+            if even and len(pieces) > 1:
                 raise ScheduleError(
                     "no loop over layers to cut evenly", remedy="leave out even: listed layers go by time"
                 )
-            self._fissions[key] = self._whole if is_whole else self._cut_loops(layout, machine)
-        return self._fissions[key]
-
-    def _cut_loops(self, layout: StageLayout, machine: Machine) -> Fission:
-        """Loops are cut where stages of all examples at once would end: at the same trips for all microbatches."""
-        program = self._program(1, self._whole)
+            return self._whole
         forward, trips = self._forward_trips
-        weights = trips if layout.even else self._seconds_of(program.module, machine)
-        stages = stages_of_trips(forward, weights, trips, layout.pieces)
-        return cut_loops(self.module, self.batch, self._loops, stages)
+        weights = trips if even else self._seconds_of(self._program(1, self._whole).module, machine)
+        return cut_loops(self.module, self.batch, self._loops, stages_of_trips(forward, weights, trips, pieces))
 
     @property
     def trips(self) -> Sequence[int]:
@@ -228,29 +213,22 @@ class Cutter:
     def _loops(self) -> Mapping[Instruction, LayerLoop]:
         return find_loops_over_layers(self.module, self.batch)
 
-    def _program(self, microbatches: int, fission: Fission) -> Microbatched:
-        key = microbatches, fission.module
-        if key not in self._programs:
-            batch = dict.fromkeys(fission.numbers(self.batch), 0)
-            self._programs[key] = cut_microbatches(fission.module, batch, microbatches)
-        return self._programs[key]
+    def _cut_batch(self, microbatches: int, fission: Fission) -> Microbatched:
+        return cut_microbatches(fission.module, dict.fromkeys(fission.numbers(self.batch), 0), microbatches)
 
-    def _cut(self, microbatches: int, layout: StageLayout, machine: Machine) -> tuple[Placement, list[Part]]:
-        key = microbatches, layout, machine
-        if key not in self._parts:
-            fission = self._fission(layout, machine)
-            program = self._program(microbatches, fission)
-            placement = place_stages(
-                program,
-                layout.stages,
-                self._seconds_of(program.module, machine),
-                splits_backward=layout.splits_backward,
-                wanted=fission.stages,
-                said=dict(layout.said),
-                layers=layout.layers,
-            )
-            self._parts[key] = placement, cut_parts(program, placement)
-        return self._parts[key]
+    def _cut_stages(self, microbatches: int, layout: StageLayout, machine: Machine) -> tuple[Placement, list[Part]]:
+        fission = self._fission(layout.pieces, layout.even, machine)
+        program = self._program(microbatches, fission)
+        placement = place_stages(
+            program,
+            layout.stages,
+            self._seconds_of(program.module, machine),
+            splits_backward=layout.splits_backward,
+            wanted=fission.stages,
+            said=dict(layout.said),
+            layers=layout.layers,
+        )
+        return placement, cut_parts(program, placement)
 
 
 _MOST_SHARDINGS = 8
@@ -285,25 +263,21 @@ def _only(dims: Sequence[int | None]) -> int | None:
     return dims[0] if len(dims) == 1 else None
 
 
+@dataclass
 class _PartsWriter:
     """Partitions the parts, each with the shardings that the whole has where it is cut, and joins them again."""
 
-    def __init__(
-        self,
-        program: Microbatched,
-        placement: Placement,
-        cut: Sequence[Part],
-        shardings: ValueShardings,
-        submeshes: Sequence[Submesh],
-        made: StagePrograms,
-        donated: Collection[int],
-    ) -> None:
-        self.program, self.placement, self.parts, self.submeshes = program, placement, cut, submeshes
-        self.spread, self.said, self.axes = shardings.spread, shardings.said, shardings.axes
-        self.shardings = dict(self.spread)
-        self.made, self.donated = made, donated
-        self.flows = shardings.flows
-        self.last_readers = {inst: part for part in cut for inst in part.reads}
+    program: Microbatched
+    placement: Placement
+    parts: Sequence[Part]
+    values: ValueShardings
+    submeshes: Sequence[Submesh]
+    made: StagePrograms
+    donated: Collection[int]
+
+    def __post_init__(self) -> None:
+        self.shardings = dict(self.values.spread)
+        self.last_readers = {inst: part for part in self.parts for inst in part.reads}
         self._keep_order()
 
     def _keep_order(self) -> None:
@@ -312,17 +286,19 @@ class _PartsWriter:
         Of a dim that is split over devices a microbatch has some rows of each tile: the same rows of all arguments and
         results, if these are split alike.
         """
-        dims = {p: self.program.batch[p.parameter_number] for p in self._parameters() if self._is_batch(p)}
-        dims |= {self.program.module.entry.results[number]: dim for number, dim in self.program.joined.items()}
+        results = {self.program.module.entry.results[number]: dim for number, dim in self.program.joined.items()}
+        dims = self.batch | results
         ways = {self._sharding(inst).num_tiles_along(dim) for inst, dim in dims.items()}
         if self.program.number is None and len(ways) < 2:
             return
         for inst, dim in dims.items():
             self.shardings[inst.name] = replicate_on_dims(self._sharding(inst), [dim])
 
-    def _parameters(self) -> list[Instruction]:
-        """Those that the caller gives."""
-        return [p for p in self.program.module.entry.parameters if p is not self.program.number]
+    @cached_property
+    def batch(self) -> dict[Instruction, int]:
+        """Of the parameters that are cut into microbatches the dim."""
+        cut = self.program.batch
+        return {p: cut[p.parameter_number] for p in self.program.module.entry.parameters if p.parameter_number in cut}
 
     def pipeline(self) -> Pipeline:
         pieces: list[Piece] = []
@@ -337,44 +313,36 @@ class _PartsWriter:
                 once.append(Closing(op, reads, makes, devices[part.stage]))
             else:
                 pieces.append(Piece(part.phase, part.stage, op, reads, makes))
-        number = self.program.number
-        parameters = self._parameters()
-        types = {p: self._type(p, devices) for p in parameters}
-        results = [
-            inst.operands[0] if inst in self.program.sums else inst for inst in self.program.module.entry.results
-        ]
+        number, entry = self.program.number, self.program.module.entry
+        results = map(self.program.without_sum, entry.results)
         return Pipeline(
             devices,
             pieces,
-            {p.name: self._whole(kind, p) if self._is_batch(p) else kind for p, kind in types.items()},
-            batch={p.name: self.program.batch[p.parameter_number] for p in parameters if self._is_batch(p)},
+            {p.name: self._type(p, devices) for p in entry.parameters if p is not number},
+            batch={p.name: dim for p, dim in self.batch.items()},
             openings=openings,
             closings=closings,
             results=[(inst.name, self.program.joined.get(n, 0)) for n, inst in enumerate(results)],
             number=number.name if number is not None else "",
         )
 
-    def _is_batch(self, parameter: Instruction) -> bool:
-        return parameter.parameter_number in self.program.batch
-
     def _type(self, parameter: Instruction, devices: Sequence[tuple[int, ...]]) -> ValueType:
-        return ValueType(parameter.shape, devices[self.placement.home[parameter]], self._sharding(parameter))
-
-    def _whole(self, piece: ValueType, parameter: Instruction) -> ValueType:
         """Of all microbatches together."""
-        dim = self.program.batch[parameter.parameter_number]
-        return replace(piece, shape=piece.shape.with_dim(dim, piece.shape.dims[dim] * self.program.count))
+        shape, dim = parameter.shape, self.batch.get(parameter)
+        if dim is not None:
+            shape = shape.with_dim(dim, shape.dims[dim] * self.program.count)
+        return ValueType(shape, devices[self.placement.home[parameter]], self._sharding(parameter))
 
     def _sharding(self, inst: Instruction) -> HloSharding:
         return self.shardings.get(inst.name) or REPLICATED
 
     def _stage_program(self, part: Part) -> StageProgram:
         reads, makes = (tuple(self._sharding(inst) for inst in side) for side in (part.reads, part.makes))
-        known = {inst: self.said.get(inst.name) for inst in part.module.instructions if self._may_be_said(inst)}
+        known = {inst: self.values.said.get(inst.name) for inst in part.module.instructions if self._may_be_said(inst)}
         places = enumerate(part.module.instructions)
         inside = tuple((n, sharding) for n, inst in places if (sharding := known.get(inst)) is not None)
-        flows = (flow._replace(dims=tuple(_only(dims[i]) for i in part.reads)) for flow, dims in self.flows)
-        shardings = PartShardings(reads, inside, makes, self.axes.mesh, tuple(flows), tuple(self._pieces(part)))
+        flows = (flow._replace(dims=tuple(_only(dims[i]) for i in part.reads)) for flow, dims in self.values.flows)
+        shardings = PartShardings(reads, inside, makes, self.values.axes.mesh, tuple(flows), tuple(self._pieces(part)))
         found = self.made.of(part, shardings, self._terms(part), self.submeshes[part.stage])
         found = found.under(part.module.name, donates=self._overwritten(part))
         for inst, made in zip(part.makes, found.outputs, strict=True):
@@ -408,13 +376,13 @@ class _PartsWriter:
     def _pieces(self, part: Part) -> Iterator[tuple[int, HloSharding]]:
         """Of terms that a part reads how their sum lies: it is made once, and not by each reader as suits that one."""
         for number, inst in enumerate(part.reads):
-            given, lies = self._sharding(inst), self.spread.get(inst.name)
+            given, lies = self._sharding(inst), self.values.spread.get(inst.name)
             if lies is not None and without_partials(given) != given:
                 yield number, lies
 
     def _as_term(self, inst: Instruction) -> HloSharding:
         """How a sum lies, but whole over axes over which sums stay so."""
-        mesh, whole = self.axes.mesh, self.axes.sums_whole
+        mesh, whole = self.values.axes.mesh, self.values.axes.sums_whole
         if not whole:
             return self._sharding(inst)
         found = axes_by_dim(self._sharding(inst), mesh)

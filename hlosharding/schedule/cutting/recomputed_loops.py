@@ -25,6 +25,7 @@ from hlosharding.ir import (
     while_parts,
 )
 from hlosharding.schedule.cutting.layer_loops import LayerLoop, find_layer_loop
+from hlosharding.schedule.cutting.microbatched import find_reached
 from hlosharding.schedule.cutting.repeated_ops import may_be_repeated, repeat_op
 
 
@@ -141,12 +142,7 @@ def _unpacked(row: Instruction) -> Instruction:
 
 def _ops_behind(rows: Iterable[Instruction]) -> list[Instruction]:
     """Rows, and what they are made of, operands first, elements of the carry among them."""
-    waiting, found = list(rows), set[Instruction]()
-    while waiting:
-        op = _source(waiting.pop())
-        if op not in found:
-            found.add(op)
-            waiting += () if _is_element(op) else op.operands
+    found = find_reached(map(_source, rows), lambda op: () if _is_element(op) else map(_source, op.operands))
     body = next(iter(found)).computation.instructions if found else ()
     return [op for op in body if op in found]
 
@@ -159,7 +155,10 @@ class _Writer:
         self.forward, self.backward = found.pair.forward.loop, found.pair.backward.loop
         self.body = while_parts(self.backward).body
         self.carry = {each.tuple_index: each for each in self.body.parameters[0].users}
-        self.slices = {index: self._slices_of(self.carry[index]) for index in found.pair.stacks}
+        self.slices = {
+            index: [user for user in self.carry[index].users if user.opcode == "dynamic-slice"]
+            for index in found.pair.stacks
+        }
         self.number = next(slices[0].operands[1] for slices in self.slices.values())
         self.made = dict[Instruction, Instruction]()
         """Of the forward body, what takes its place in the backward one."""
@@ -180,9 +179,6 @@ class _Writer:
                 self.edit.remove_with_unused_operands(taken)
         drop_from_carry(self.edit, self.backward, self.found.rows.keys())
         drop_from_carry(self.edit, self.forward, {self.found.pair.stacks[index] for index in self.found.rows})
-
-    def _slices_of(self, stack: Instruction) -> list[Instruction]:
-        return [user for user in stack.users if user.opcode == "dynamic-slice"]
 
     def _make_again(self, op: Instruction) -> None:
         if op in self.made:

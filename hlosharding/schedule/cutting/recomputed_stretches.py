@@ -11,12 +11,13 @@ What is made again waits for the gradient that comes into its stretch: a barrier
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
 from hlosharding.ir import Edit, Instruction, Module, rewrite
+from hlosharding.schedule.cutting.microbatched import find_reached
 from hlosharding.schedule.cutting.repeated_ops import is_recomputed, may_be_repeated, recomputed_name, repeat_op
 from hlosharding.schedule.cutting.stages import crossing_bytes
 
@@ -77,6 +78,7 @@ class _Forward:
         self.ops = list(ops)
         self.trunk = self.ops[:begun]
         """Those ahead of the first backward op; most that stand behind it are made for gradients alone."""
+        self._crossing = crossing_bytes(self.trunk)
         self.saved = frozenset(inst for inst in ops if any(user.is_backward for user in inst.users))
         """What backward ops read."""
 
@@ -85,10 +87,6 @@ class _Forward:
         """Bytes that wait for the backward pass, ahead of each op of the trunk."""
         sizes = (inst.shape.byte_size if inst in self.saved else 0 for inst in self.trunk)
         return list(accumulate(sizes, initial=0))
-
-    @cached_property
-    def _crossing(self) -> Sequence[int]:
-        return crossing_bytes(self.trunk)
 
     def ways_to_cut(self) -> Iterator[list[int]]:
         """Where stretches begin, with about as many bytes waiting in each, for ever smaller ones."""
@@ -166,7 +164,7 @@ def _read_elements(edit: Edit) -> None:
 def _write(edit: Edit, stretch: Stretch) -> None:
     """Nothing where no gradient comes in that it could wait for."""
     readers = dict.fromkeys(user for inst in stretch.saved for user in inst.users if user.is_backward)
-    gradients = _gradients_into(list(readers))
+    gradients = _gradients_into(readers)
     if not gradients:
         return
     entry = stretch.ops[0].computation
@@ -187,11 +185,7 @@ def _write(edit: Edit, stretch: Stretch) -> None:
         edit.set_operands(reader, [instead.get(operand, operand) for operand in reader.operands])
 
 
-def _gradients_into(readers: Sequence[Instruction]) -> list[Instruction]:
+def _gradients_into(readers: Iterable[Instruction]) -> list[Instruction]:
     """What backward ops read that none of them makes."""
-    behind, waiting = set(readers), list(readers)
-    while waiting:
-        new = [user for user in waiting.pop().users if user not in behind]
-        behind.update(new)
-        waiting += new
+    behind = find_reached(readers, lambda op: op.users)
     return list(dict.fromkeys(o for op in readers for o in op.operands if o.is_backward and o not in behind))

@@ -46,14 +46,10 @@ class Submesh:
     options: PartitionOptions | None
     devices: tuple[int, ...] = field(compare=False)
 
-    @property
-    def num_devices(self) -> int:
-        return len(self.devices)
-
     def partition_part(self, part: Part, shardings: PartShardings) -> Partitioned:
         """The program of a part whose values lie so."""
         module = part.module.clone()
-        module.num_partitions = self.num_devices
+        module.num_partitions = self.machine.num_devices
         instructions = module.instructions
         for number, sharding in shardings.inside:
             module.shardings[instructions[number].id] = sharding
@@ -62,7 +58,7 @@ class Submesh:
         module.shardings[module.entry.root.id] = HloSharding.tuple(shardings.makes)
         constrain(module, {module.entry.parameters[n]: (lies, ()) for n, lies in shardings.pieces})
         keep_split(module, shardings.mesh, shardings.flows)
-        return partition(module, num_partitions=self.num_devices, machine=self.machine, options=self.options)
+        return partition(module, num_partitions=self.machine.num_devices, machine=self.machine, options=self.options)
 
 
 class StagePrograms:
@@ -94,7 +90,7 @@ is partitioned twice with 32 either."""
 def _partition_cheapest(part: Part, shardings: PartShardings, terms: Terms, submesh: Submesh) -> Partitioned:
     """Sums over devices in every microbatch, or once behind the last one: whatever takes this part less time."""
     made = submesh.partition_part(part, shardings)
-    if submesh.num_devices == 1:
+    if submesh.machine.num_devices == 1:
         return made
     results = made.module.entry.root.operands
     late = {number: lies for number, lies in terms.items() if _is_exchanged(results[number])}

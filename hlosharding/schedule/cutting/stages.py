@@ -75,18 +75,16 @@ def forward_in_order(program: Microbatched) -> list[Instruction]:
     return [inst for inst in placing.ops_of("forward") if inst not in placing.late]
 
 
+@dataclass
 class _Placing:
-    def __init__(
-        self,
-        program: Microbatched,
-        layers: Sequence[int],
-        seconds: Mapping[Instruction, float],
-        wanted: Mapping[str, int],
-        said: Mapping[str, int],
-    ) -> None:
-        self.program, self.layers, self.seconds, self.wanted, self.said = program, layers, seconds, wanted, said
-        self.count = len(layers)
-        self.entry = program.module.entry
+    program: Microbatched
+    layers: Sequence[int]
+    seconds: Mapping[Instruction, float]
+    wanted: Mapping[str, int]
+    said: Mapping[str, int]
+
+    def __post_init__(self) -> None:
+        self.count, self.entry = len(self.layers), self.program.module.entry
         self.phase: dict[Instruction, Phase] = {}
         self.stage: dict[Instruction, int] = {}
         self.read_at: defaultdict[Instruction, set[int]] = defaultdict(set)

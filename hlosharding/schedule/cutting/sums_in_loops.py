@@ -9,26 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from enum import Enum, auto
-from functools import reduce
-from typing import TypeAlias
+from typing import NoReturn
 
 from hlosharding.errors import ScheduleError
-from hlosharding.ir import (
-    Computation,
-    Instruction,
-    Module,
-    NameUniquer,
-    Shape,
-    branches,
-    is_neutral,
-    rewrite,
-    while_parts,
-)
+from hlosharding.ir import Computation, Instruction, Module, NameUniquer, is_neutral, rewrite, while_parts
 from hlosharding.partitioner import linear_operands
+from hlosharding.schedule.cutting.leaf_walk import LeafWalk
 from hlosharding.schedule.cutting.microbatched import place_in_source
 
 
-class Leaf(Enum):
+class Term(Enum):
     """An array in all microbatches: the same in each, zeros, its own in each, or a term of a sum over them."""
 
     SAME = auto()
@@ -37,7 +27,8 @@ class Leaf(Enum):
     TERM = auto()
 
 
-SumKind: TypeAlias = "Leaf | tuple[SumKind, ...]"
+Terms = tuple[Term, ...]
+"""Of each leaf of a value."""
 
 
 def move_sums_behind_loops(module: Module, varying: Collection[int], names: NameUniquer) -> list[Instruction]:
@@ -47,33 +38,33 @@ def move_sums_behind_loops(module: Module, varying: Collection[int], names: Name
     sums in computations become terms; those of the entry stay.  Raises ScheduleError where a sum is needed before the
     loop ends.
     """
-    walk, kinds, found = _TermWalk(), dict[Instruction, SumKind](), list[Instruction]()
+    walk, kinds, found = _TermWalk(), dict[Instruction, Terms](), list[Instruction]()
     for inst in list(module.entry.instructions):
         operands = [kinds[operand] for operand in inst.operands]
         if inst.opcode == "parameter":
-            kinds[inst] = _fill_kind(inst.shape, Leaf.VARYING if inst.parameter_number in varying else Leaf.SAME)
+            kinds[inst] = _fill(inst, Term.VARYING if inst.parameter_number in varying else Term.SAME)
         elif inst.opcode == "all-reduce":
-            kinds[inst] = Leaf.SAME
+            kinds[inst] = _fill(inst, Term.SAME)
         else:
             if inst.opcode == "while":
                 operands = [_hand_terms_on(inst, operands[0], found, walk)]
-            kinds[inst] = walk.kind_of(inst, operands)
-        if kinds[inst] == Leaf.TERM:
+            kinds[inst] = walk.behind(inst, operands)
+        if inst.shape.is_array and kinds[inst] == (Term.TERM,):
             found.append(insert_sum_behind(inst, names, like=inst))
-            kinds[found[-1]] = Leaf.SAME
+            kinds[found[-1]] = (Term.SAME,)
     return found
 
 
-def _hand_terms_on(loop: Instruction, given: SumKind, sums: list[Instruction], walk: _TermWalk) -> SumKind:
+def _hand_terms_on(loop: Instruction, given: Terms, sums: list[Instruction], walk: _TermWalk) -> Terms:
     """What a loop is given, terms in place of their sums where it may go on with them, as the next part of a loop over
     layers does with the gradient of what all layers share."""
     carry = loop.operands[0]
-    for place, operand in enumerate(carry.operands if isinstance(given, tuple) and len(carry.users) == 1 else ()):
-        assert isinstance(given, tuple)
+    for place, operand in enumerate(carry.operands if carry.opcode == "tuple" and len(carry.users) == 1 else ()):
         if operand in sums:
-            handed_on = (*given[:place], Leaf.TERM, *given[place + 1 :])
+            leaf = carry.shape.first_leaves[place]
+            handed_on = (*given[:leaf], Term.TERM, *given[leaf + 1 :])
             try:
-                walk.kind_of(loop, [handed_on])
+                walk.behind(loop, [handed_on])
             except ScheduleError:
                 continue
             given = handed_on
@@ -94,109 +85,65 @@ def insert_sum_behind(term: Instruction, names: NameUniquer, *, like: Instructio
     return made
 
 
-class _TermWalk:
-    """What becomes of terms: from ops to the ops that read them, through computations, around loops."""
+class _TermWalk(LeafWalk[Term]):
+    """What becomes of terms: from ops to the ops that read them."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Computation, tuple[SumKind, ...]], SumKind] = {}
+        super().__init__()
+        self._known: dict[tuple[Computation, tuple[Terms, ...]], Terms] = {}
 
-    def kind_of(self, inst: Instruction, operands: Sequence[SumKind]) -> SumKind:
-        """Of an op's result."""
-        match inst.opcode:
-            case "all-reduce":
-                return Leaf.TERM if not _has_term(operands[0]) else _refuse(inst)
-            case "partition-id":
-                return Leaf.VARYING
-            case "tuple":
-                return tuple(operands)
-            case "get-tuple-element":
-                [packed] = operands
-                return packed[inst.tuple_index] if isinstance(packed, tuple) else packed
-            case "opt-barrier" | "copy":
-                return operands[0]
-            case "call":
-                return self._result(inst.called[0], operands)
-            case "while":
-                return self._behind_loop(inst, operands[0])
-            case "conditional":
-                return self._behind_branches(inst, operands)
-            case _:
-                return _kind_of_plain_op(inst, operands)
-
-    def _result(self, computation: Computation, arguments: Sequence[SumKind]) -> SumKind:
+    def walk(self, computation: Computation, arguments: Sequence[Terms]) -> Terms:
         key = computation, tuple(arguments)
         if key not in self._known:
-            kinds: dict[Instruction, SumKind] = {}
-            for inst in computation.instructions:
-                operands = [kinds[operand] for operand in inst.operands]
-                is_argument = inst.opcode == "parameter"
-                kinds[inst] = arguments[inst.parameter_number] if is_argument else self.kind_of(inst, operands)
-            self._known[key] = kinds[computation.root]
+            self._known[key] = super().walk(computation, arguments)
         return self._known[key]
 
-    def _behind_loop(self, loop: Instruction, first: SumKind) -> SumKind:
-        body, condition = while_parts(loop)
-        carry, before = first, None
-        while carry != before:
-            before, carry = carry, _merge_kinds(loop, carry, self._result(body, [carry]))
-        return carry if self._result(condition, [carry]) != Leaf.VARYING else _make_varying(loop, carry)
+    def merge(self, inst: Instruction, left: Term, right: Term) -> Term:
+        if left == right or right == Term.ZERO:
+            return left
+        if left == Term.ZERO:
+            return right
+        return Term.VARYING if {left, right} == {Term.SAME, Term.VARYING} else _refuse(inst)
 
-    def _behind_branches(self, inst: Instruction, operands: Sequence[SumKind]) -> SumKind:
-        ways = [self._result(way.computation, [given]) for way, given in zip(branches(inst), operands[1:], strict=True)]
-        found = reduce(lambda left, right: _merge_kinds(inst, left, right), ways)
-        return found if operands[0] != Leaf.VARYING else _make_varying(inst, found)
+    def behind_loop(self, loop: Instruction, carry: Terms) -> Terms:
+        found = super().behind_loop(loop, carry)
+        goes_on = self.walk(while_parts(loop).condition, [found])
+        return _make_varying(loop, found) if goes_on == (Term.VARYING,) else found
+
+    def behind_branches(self, inst: Instruction, operands: Sequence[Terms]) -> Terms:
+        found = super().behind_branches(inst, operands)
+        return _make_varying(inst, found) if operands[0] == (Term.VARYING,) else found
+
+    def of_op(self, inst: Instruction, operands: Sequence[Terms]) -> Terms:
+        given = {term for operand in operands for term in operand}
+        if inst.opcode == "all-reduce":
+            return _fill(inst, Term.TERM if Term.TERM not in given else _refuse(inst))
+        if Term.TERM in given:
+            return (Term.TERM,) if _is_linear(inst, operands) else _refuse(inst)
+        if inst.shape.is_array and is_neutral(inst, "add"):
+            return (Term.ZERO,)
+        return _fill(inst, Term.VARYING if Term.VARYING in given or inst.opcode == "partition-id" else Term.SAME)
 
 
-def _kind_of_plain_op(inst: Instruction, operands: Sequence[SumKind]) -> SumKind:
-    if any(map(_has_term, operands)):
-        return Leaf.TERM if _is_linear(inst, operands) else _refuse(inst)
-    if inst.shape.is_array and is_neutral(inst, "add"):
-        return Leaf.ZERO
-    return _fill_kind(inst.shape, Leaf.VARYING if any(map(_varies, operands)) else Leaf.SAME)
-
-
-def _is_linear(inst: Instruction, operands: Sequence[SumKind]) -> bool:
+def _is_linear(inst: Instruction, operands: Sequence[Terms]) -> bool:
     """In the terms among its operands together, all else being the same for each microbatch."""
-    for together in linear_operands(inst):
-        wanted = [
-            (Leaf.TERM, Leaf.ZERO) if number in together else (Leaf.SAME, Leaf.ZERO) for number in range(len(operands))
-        ]
-        if all(kind in allowed for kind, allowed in zip(operands, wanted, strict=True)):
-            return True
-    return False
+    wanted = [
+        [Term.TERM if n in together else Term.SAME for n in range(len(operands))] for together in linear_operands(inst)
+    ]
+    return any(all({*own} <= {kind, Term.ZERO} for own, kind in zip(operands, each, strict=True)) for each in wanted)
 
 
-def _merge_kinds(inst: Instruction, left: SumKind, right: SumKind) -> SumKind:
-    """What is one or the other."""
-    if isinstance(left, tuple) and isinstance(right, tuple):
-        return tuple(_merge_kinds(inst, a, b) for a, b in zip(left, right, strict=True))
-    if left == right or right == Leaf.ZERO:
-        return left
-    if left == Leaf.ZERO:
-        return right
-    return Leaf.VARYING if {left, right} == {Leaf.SAME, Leaf.VARYING} else _refuse(inst)
-
-
-def _make_varying(inst: Instruction, kind: SumKind) -> SumKind:
+def _make_varying(inst: Instruction, terms: Terms) -> Terms:
     """Of what each microbatch does another number of times, or in another way."""
-    if isinstance(kind, tuple):
-        return tuple(_make_varying(inst, element) for element in kind)
-    return Leaf.VARYING if kind != Leaf.TERM else _refuse(inst)
+    return _fill(inst, Term.VARYING if Term.TERM not in terms else _refuse(inst))
 
 
-def _fill_kind(shape: Shape, leaf: Leaf) -> SumKind:
-    return tuple(_fill_kind(element, leaf) for element in shape.tuple_shapes) if shape.is_tuple else leaf
+def _fill(inst: Instruction, term: Term) -> Terms:
+    """The same of all leaves of a value."""
+    return (term,) * len(inst.shape.leaves)
 
 
-def _has_term(kind: SumKind) -> bool:
-    return any(map(_has_term, kind)) if isinstance(kind, tuple) else kind == Leaf.TERM
-
-
-def _varies(kind: SumKind) -> bool:
-    return any(map(_varies, kind)) if isinstance(kind, tuple) else kind == Leaf.VARYING
-
-
-def _refuse(inst: Instruction) -> Leaf:
+def _refuse(inst: Instruction) -> NoReturn:
     raise ScheduleError(
         f"%{inst.name} ({inst.opcode}) needs a sum over all microbatches before its loop, or branch, has ended",
         where=place_in_source(inst),

@@ -19,6 +19,7 @@ from hlosharding.schedule.cutting.kept_splits import (
     sharding_as_read,
     walk_flows,
 )
+from hlosharding.schedule.cutting.loop_fission import Fission
 from hlosharding.schedule.cutting.microbatched import Microbatched, is_layout_call
 from hlosharding.sharding import HloSharding
 
@@ -39,11 +40,10 @@ class ValueShardings:
 
     @classmethod
     def of(
-        cls, program: Microbatched, annotated: Module, origin: Mapping[str, str], axes: StageAxes | None, number: int
+        cls, program: Microbatched, annotated: Module, fission: Fission, axes: StageAxes | None, number: int
     ) -> ValueShardings:
-        """On so many devices.  `annotated`: the program before it was cut, with what the user says of it; `origin`: of
-        parts, by name, that of which they are parts."""
-        said = _find_annotations(program.module, annotated, origin) if number > 1 else {}
+        """On so many devices.  `annotated`: the program before its loops were cut, with what the user says of it."""
+        said = _find_annotations(program.module, annotated, fission.origin) if number > 1 else {}
         parameters = [sharding_as_read(p, lambda value: said.get(value.name)) for p in program.module.entry.parameters]
         axes = axes or StageAxes.of_tiles(parameters[number] for number in program.batch)
         flows = flows_of(program.batch, parameters, axes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,7 +87,7 @@ class ScheduleExecutable:
         names = [parameter.name for parameter in function_named(functions, "main").parameters]
         first = [names[interface.arguments.index(n)] for n in range(len(self.arguments))]
         self._given = GivenArrays(first, self.arguments, self.devices)
-        self._programs: dict[tuple[Op, tuple[int, ...]], Executable] = {}
+        self._program = cache(self._compile)
         self._tasks = list(self._make_tasks(run))
 
     def _make_tasks(self, run: FlatRun) -> Iterator[_Task]:
@@ -116,12 +116,10 @@ class ScheduleExecutable:
             env.update(zip(task.results, made, strict=True))
             for number in task.dies:
                 env.pop(number, None)
-        made = [env[n] if self._is_here(kind) else self._empty_array(kind) for n, kind in self._results]
-        return self._stacks.join(made)
-
-    def _empty_array(self, kind: ValueType) -> Any:
-        """A value of which nothing is here."""
-        return array_of_tiles({}, kind.shape, kind.sharding, self._moves.devices_of(kind))
+        for n, kind in self._results:
+            if not self._is_here(kind):  # a value of which nothing is here
+                env[n] = array_of_tiles({}, kind.shape, kind.sharding, self._moves.devices_of(kind))
+        return self._stacks.join([env[n] for n, _ in self._results])
 
     def _call(self, op: Op, taken: Types, made: Types) -> Call:
         """A step as a function of arrays."""
@@ -145,12 +143,8 @@ class ScheduleExecutable:
             case _:
                 raise ExecutionError(f"nothing says how {op.name} runs on devices", remedy="make it a StageProgram")
 
-    def _program(self, op: StageProgram, devices: tuple[int, ...]) -> Executable:
-        key = op, devices
-        if key not in self._programs:
-            on = [self.devices[device] for device in devices]
-            self._programs[key] = op.program.compile(on, donate=op.donated)
-        return self._programs[key]
+    def _compile(self, op: StageProgram, devices: tuple[int, ...]) -> Executable:
+        return op.program.compile([self.devices[device] for device in devices], donate=op.donates)
 
     def _run_in_numpy(self, op: UserOp | Source, taken: Types, made: Types, *arrays: Any) -> Sequence[Any]:
         """What an op means in numpy: each process that has some of its devices works it out."""

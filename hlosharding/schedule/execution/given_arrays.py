@@ -34,8 +34,9 @@ class GivenArrays:
     def lay_out_all(self, arrays: Sequence[Any]) -> dict[int, Any]:
         """By number the parameters of which this process has some tiles.  Raises ExecutionError."""
         typed = [self._check_array(number, array) for number, array in enumerate(arrays)]
-        if self._is_shared:
-            self._check_same(typed)
+        named = zip(self._names, typed, strict=True)
+        if self._is_shared and (own := {f"%{name}": array for name, array in named if is_own(array)}):
+            check_same(own)
         return {
             number: self._lay_out(array, number)
             for number, array in enumerate(typed)
@@ -68,11 +69,6 @@ class GivenArrays:
         return getattr(array, "is_fully_replicated", False) and _owners(self._devices[number]) <= _owners(
             _devices(array)
         )
-
-    def _check_same(self, arrays: Sequence[Any]) -> None:
-        own = {f"%{name}": array for name, array in zip(self._names, arrays, strict=True) if is_own(array)}
-        if own:
-            check_same(own)
 
     def _lay_out(self, array: Any, number: int) -> Any:
         kind = self._parameters[number]

@@ -6,16 +6,16 @@ part; so whoever waits in one waits for processes that have but earlier steps to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from hlosharding.executor import array_of_tiles, lay_out_checked, restack_tiles, tiles_by_device
 from hlosharding.schedule.execution.array_ops import Call
 from hlosharding.schedule.execution.moves import ArrayMoves, MovesInOneProcess, Types
 from hlosharding.schedule.execution.union_programs import UnionProgram, compile_collective, compile_sends
-from hlosharding.schedule.tile_parts import tile_parts
+from hlosharding.schedule.tile_parts import TilePart, tile_parts
 from hlosharding.schedule.transfers import SubmeshCollective
 from hlosharding.schedule.value_type import ValueType, devices_of_all
 
@@ -30,7 +30,7 @@ class MovesBetweenProcesses(ArrayMoves):
     def __init__(self, devices: Sequence[Any]) -> None:
         super().__init__(devices)
         self._inside = MovesInOneProcess(devices)
-        self._programs: dict[Hashable, UnionProgram] = {}
+        self._sends, self._collectives = cache(self._compile_sends), cache(self._compile_collective)
 
     def make_send(self, departed: ValueType, arrived: ValueType) -> Call:
         if self._is_of_one_process([departed, arrived]):
@@ -39,45 +39,38 @@ class MovesBetweenProcesses(ArrayMoves):
             return self._make_permute(departed, arrived)
         leaves_as = min(arrived, departed, key=lambda kind: kind.tile_bytes).sharding
         leaving, arriving = replace(departed, sharding=leaves_as), replace(arrived, sharding=leaves_as)
-        return partial(
-            _call_in_turn,
-            [
-                self._make_layout_change(departed, leaving),
-                self._make_permute(leaving, arriving),
-                self._make_layout_change(arriving, arrived),
-            ],
-        )
+        leave, arrive = self._make_layout_change(departed, leaving), self._make_layout_change(arriving, arrived)
+        permute = self._make_permute(leaving, arriving)
+        return lambda array: arrive(*permute(*leave(array)))
 
     def _is_of_one_process(self, kinds: Types) -> bool:
         return len({self.devices[device].process_index for device in devices_of_all(kinds)}) == 1
 
     def _make_layout_change(self, given: ValueType, wanted: ValueType) -> Call:
         """Into another layout on the same devices."""
+        devices = self.devices_of(wanted)
         if given.sharding == wanted.sharding:
-            return _pass_on
-        return partial(_lay_out, wanted, self.devices_of(wanted))
+            return lambda array: [array]
+        return lambda array: [None if array is None else lay_out_checked(array, wanted.sharding, devices)]
 
     def _make_permute(self, departed: ValueType, arrived: ValueType) -> Call:
         order = (*departed.devices, *arrived.devices)
         parts, tile = tile_parts(departed, arrived), arrived.tile.dims
-        program = self._program((tuple(parts), tile, order), lambda: self._compile_sending(parts, tile, order))
+        program = self._sends(tuple(parts), tile, order)
         return partial(self._run_together, program, [departed], [arrived], order)
 
-    def _compile_sending(self, parts: Any, tile: tuple[int, ...], order: tuple[int, ...]) -> UnionProgram:
+    def _compile_sends(self, parts: Sequence[TilePart], tile: tuple[int, ...], order: tuple[int, ...]) -> UnionProgram:
         return compile_sends(parts, tile, order, [self.devices[device] for device in order])
 
     def make_exchange(self, op: SubmeshCollective, operands: Types, results: Types) -> Call:
         if self._is_of_one_process([*operands, *results]):
             return self._inside.make_exchange(op, operands, results)
         order = devices_of_all(operands)
-        devices = [self.devices[device] for device in order]
-        program = self._program((op, order), lambda: compile_collective(op, len(operands), devices))
+        program = self._collectives(op, len(operands), order)
         return partial(self._run_together, program, operands, results, order)
 
-    def _program(self, key: Hashable, make: Callable[[], UnionProgram]) -> UnionProgram:
-        if key not in self._programs:
-            self._programs[key] = make()
-        return self._programs[key]
+    def _compile_collective(self, op: SubmeshCollective, count: int, order: tuple[int, ...]) -> UnionProgram:
+        return compile_collective(op, count, [self.devices[device] for device in order])
 
     def _run_together(
         self, program: UnionProgram, operands: Types, results: Types, order: tuple[int, ...], *arrays: Any
@@ -104,17 +97,3 @@ def _zeros(tile: Any, devices: Sequence[Any], own: Mapping[Any, Any]) -> dict[An
     empty = [device for device in devices if device.process_index == mine and device not in own]
     with jax.enable_x64(True):
         return {device: jnp.zeros(tile.dims or (1,), tile.dtype, device=device) for device in empty}
-
-
-def _call_in_turn(calls: Sequence[Call], array: Any) -> Sequence[Any]:
-    for call in calls:
-        [array] = call(array)
-    return [array]
-
-
-def _pass_on(array: Any) -> Sequence[Any]:
-    return [array]
-
-
-def _lay_out(kind: ValueType, devices: Sequence[Any], array: Any) -> Sequence[Any]:
-    return [None if array is None else lay_out_checked(array, kind.sharding, devices)]

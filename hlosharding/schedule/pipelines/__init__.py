@@ -3,7 +3,6 @@
 from hlosharding.schedule.pipelines.orders import (
     ORDERS,
     SPLIT_BACKWARD,
-    Action,
     PassKind,
     device_orders,
     order_and_chunks,
@@ -15,7 +14,6 @@ from hlosharding.schedule.pipelines.runs import PipelineRuns
 __all__ = [
     "ORDERS",
     "SPLIT_BACKWARD",
-    "Action",
     "Closing",
     "PassKind",
     "Piece",

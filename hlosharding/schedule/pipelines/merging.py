@@ -7,6 +7,7 @@ Floor: schedule.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Generic, NamedTuple, TypeVar
 
@@ -37,24 +38,24 @@ def run_ideally(
         ...
     hlosharding.errors.ScheduleError: the devices wait for each other: device 0 for b before a, device 1 for a before b
     """
-    run = _IdealRun(orders, waits, seconds)
-    run.run()
-    return run.slots
+    return _IdealRun(orders, waits, seconds).run()
 
 
+@dataclass
 class _IdealRun(Generic[A]):
-    def __init__(
-        self, orders: Sequence[Sequence[A]], waits: Callable[[A], Sequence[A]], seconds: Callable[[A], float]
-    ) -> None:
-        self.orders, self.waits, self.seconds = orders, waits, seconds
+    orders: Sequence[Sequence[A]]
+    waits: Callable[[A], Sequence[A]]
+    seconds: Callable[[A], float]
+
+    def __post_init__(self) -> None:
         self.slots: dict[A, Slot] = {}
-        self.free = [0.0] * len(orders)
-        self.place = [0] * len(orders)
+        self.free = [0.0] * len(self.orders)
+        self.place = [0] * len(self.orders)
         self.waiting: dict[A, list[int]] = {}
         """Devices whose next action waits for this one."""
         self.ready: list[tuple[float, int]] = []
 
-    def run(self) -> None:
+    def run(self) -> Mapping[A, Slot]:
         for device in range(len(self.orders)):
             self._try_next(device)
         while self.ready:
@@ -68,6 +69,7 @@ class _IdealRun(Generic[A]):
         stuck = [n for n, order in enumerate(self.orders) if self.place[n] < len(order)]
         if stuck:
             raise ScheduleError(f"the devices wait for each other: {', '.join(map(self._stuck_text, stuck))}")
+        return self.slots
 
     def _try_next(self, device: int) -> None:
         """What a device does next: it is ready, or waits for one action more."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 from hlosharding.cost import WholeStep
 from hlosharding.errors import ScheduleError
@@ -137,31 +137,23 @@ class Pipeline:
             found[piece.kind, piece.stage].append(piece)
         return found
 
-    def schedule(
-        self, name: str, microbatches: int, *, seconds: Mapping[PassKind, float] | None = None, axis: str = "micro"
-    ) -> Schedule:
+    def schedule(self, name: str, microbatches: int, *, seconds: Mapping[PassKind, float] | None = None) -> Schedule:
         """The schedule of that many microbatches.
 
         `name`: "forward", "gpipe", "1f1b" (interleaved where devices have several stages), "zb-h1", "breadth-first";
-        with the number of stages a device, if it is said, as "1f1b-x2".
+        with the number of stages a device, if it is said, as "1f1b-x2"; "": the usual order.
         `seconds`: what a pass of each kind takes, roughly: it decides where transfers stand in the list, not what runs
         first.  Raises ScheduleError where the pipeline has not what the schedule needs.
         """
         builder = ScheduleBuilder()
-        made = builder.finish(*self.write(builder, name, microbatches, seconds=seconds, axis=axis))
+        made = builder.finish(*self.write(builder, name, microbatches, seconds=seconds))
         return replace(made, interface=self.interface, stages=self.stages, whole=self.whole)
 
     def write(
-        self,
-        builder: ScheduleBuilder,
-        name: str,
-        microbatches: int,
-        *,
-        seconds: Mapping[PassKind, float] | None = None,
-        axis: str = "micro",
+        self, builder: ScheduleBuilder, name: str, microbatches: int, *, seconds: Mapping[PassKind, float] | None = None
     ) -> list[Ref]:
         """Say the schedule's steps to a builder; its results."""
-        order, chunks = order_and_chunks(name)
+        order, chunks = order_and_chunks(name or self.usual_order)
         if chunks not in (1, self.num_chunks):
             has = f"{name} of a pipeline with {self.num_chunks} stages a device"
             raise ScheduleError(has, remedy=f"take {order}, or as many stages a device")
@@ -169,7 +161,7 @@ class Pipeline:
             raise ScheduleError(f"{order} needs passes of the gradients of weights", remedy="split the backward pieces")
         actions = device_orders(order, self.num_devices, microbatches, self.num_chunks)
         slots = run_ideally(actions, self._waits, lambda a: (seconds or {}).get(a.kind, 1.0))
-        return _ScheduleWriter(self, microbatches, axis, builder).write(slots)
+        return _ScheduleWriter(self, microbatches, builder).write(slots)
 
     def _waits(self, action: Action) -> list[Action]:
         """What must be done before, of the same microbatch."""
@@ -190,13 +182,15 @@ class Pipeline:
 class _ScheduleWriter:
     """Writes the steps: passes when they start, transfers when what they move is made."""
 
-    def __init__(self, pipeline: Pipeline, microbatches: int, axis: str, builder: ScheduleBuilder) -> None:
-        self.pipeline, self.count, self.axis, self.builder = pipeline, microbatches, axis, builder
+    def __init__(self, pipeline: Pipeline, microbatches: int, builder: ScheduleBuilder) -> None:
+        self.pipeline, self.count, self.builder = pipeline, microbatches, builder
         self.shared: dict[str, Ref] = {}
         self.each: dict[tuple[str, int], Ref] = {}
         self.sums: dict[str, Ref] = {}
         self.copies: dict[tuple[str, tuple[int, ...]], Ref] = {}
         """Of a value, by its name in the schedule, those on other devices."""
+        self.number = cache(lambda k, devices: builder.number(k, self.count, devices))
+        """Of a microbatch, made once where it is read."""
 
     def write(self, slots: Mapping[Action, Slot]) -> list[Ref]:
         """The steps; the results."""
@@ -204,8 +198,7 @@ class _ScheduleWriter:
         for opening in self.pipeline.openings:
             self._open(opening)
         for _, is_pass, action in sorted(_events(slots), key=lambda e: e[:2]):
-            pieces = self.pipeline.by_pass.get((action.kind, action.stage), ())
-            for piece in pieces:
+            for piece in self.pipeline.by_pass.get((action.kind, action.stage), ()):
                 self._run(piece, action.microbatch) if is_pass else self._send_on(piece, action.microbatch)
         for closing in self.pipeline.closings:
             operands = [self._send_once(self._join_whole(name), closing.devices) for name in closing.reads]
@@ -221,7 +214,7 @@ class _ScheduleWriter:
             if dim is None:
                 self.shared[name] = value
                 continue
-            for k, piece in enumerate(self.builder.split(value, self.count, dim=dim, axis=self.axis)):
+            for k, piece in enumerate(self.builder.split(value, self.count, dim=dim)):
                 self.each[name, k] = piece
 
     def _open(self, opening: Closing) -> None:
@@ -244,15 +237,9 @@ class _ScheduleWriter:
                 self.each[name, k] = value
 
     def _find_operand(self, name: str, k: int, devices: tuple[int, ...]) -> Ref:
-        is_number = name == self.pipeline.number
-        return self._make_number(k, devices) if is_number else self._send_once(self._find_value(name, k), devices)
-
-    def _make_number(self, k: int, devices: tuple[int, ...]) -> Ref:
-        """The microbatch's number, made once where it is read."""
-        key = f"{self.pipeline.number}_{k}", devices
-        if key not in self.copies:
-            self.copies[key] = self.builder.number(k, self.count, devices, axis=self.axis)
-        return self.copies[key]
+        if name == self.pipeline.number:
+            return self.number(k, devices)
+        return self._send_once(self._find_value(name, k), devices)
 
     def _find_value(self, name: str, k: int) -> Ref:
         found = self.shared.get(name) or self.each.get((name, k))

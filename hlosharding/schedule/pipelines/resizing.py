@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import NoReturn, TypeVar
 
 import numpy as np
@@ -94,7 +95,7 @@ class PricedProgram(ProgramOp):
         raise ScheduleError(f"{self.name} is known by its price alone", remedy="build the plan's schedule")
 
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
-        return self._program.work(self, self._place, machine.among(operands[0].devices))
+        return self._program.work(self._place, machine.among(operands[0].devices))
 
 
 class _ResizableProgram:
@@ -105,21 +106,16 @@ class _ResizableProgram:
             raise NotResizable(f"{first.name} and {second.name} take or give arrays that lie otherwise")
         self.module = ResizableModule(first.program.module, second.program.module)
         self.ends = list(zip(first.arrays, second.arrays, strict=True))
-        self._arrays: dict[Between, list[BoundaryArray]] = {}
-        self._works: dict[tuple[Between, Machine], Work] = {}
+        self.arrays, self.work = cache(self._arrays), cache(self._work)
 
-    def arrays(self, place: Between) -> list[BoundaryArray]:
+    def _arrays(self, place: Between) -> list[BoundaryArray]:
         """All that enter and leave it.  Raises NotResizable, too, where a size inside would be no integer."""
-        if place not in self._arrays:
-            self.module.at(place)
-            self._arrays[place] = [replace(a, shape=place.shape(a.shape, b.shape)) for a, b in self.ends]
-        return self._arrays[place]
+        self.module.at(place)
+        return [replace(a, shape=place.shape(a.shape, b.shape)) for a, b in self.ends]
 
-    def work(self, op: PricedProgram, place: Between, machine: Machine) -> Work:
-        if (place, machine) not in self._works:
-            module = self.module.at(place)
-            self._works[place, machine] = program_work(module, op.arrays, cost(module, machine))
-        return self._works[place, machine]
+    def _work(self, place: Between, machine: Machine) -> Work:
+        module = self.module.at(place)
+        return program_work(module, self.arrays(place), cost(module, machine))
 
 
 def _ops(pipeline: Pipeline) -> Iterator[StageProgram]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from hlosharding import xla_bridge
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Shape
 from hlosharding.schedule.flat_run import find_dropped
@@ -27,8 +28,6 @@ from hlosharding.schedule.ranks.steps import (
     RankReceive,
     RankSend,
     RankStep,
-    values_made,
-    values_read,
 )
 from hlosharding.schedule.ranks.stubs import compile_stub
 from hlosharding.schedule.ranks.tile_kernels import add_tiles, concat_tiles, fit_tile, join_tile, split_tile, take_part
@@ -96,8 +95,8 @@ class _Alone:
         self, steps: Sequence[RankStep], results: Sequence[str], received: Mapping[str, Any], device: Any
     ) -> None:
         self._device, self._results = device, results
-        self._stubs: dict[tuple[StageProgram, int], Call] = {}
-        receives = {step.result: step.shape for step in steps if isinstance(step, RankReceive)}
+        self._stub = cache(partial(compile_stub, device=device))
+        receives = {step.makes[0]: step.shape for step in steps if isinstance(step, RankReceive)}
         unknown = [name for name in received if name not in receives]
         if unknown:
             raise ScheduleError(
@@ -105,7 +104,7 @@ class _Alone:
             )
         self._received = {name: _tile(name, receives[name], array) for name, array in received.items()}
         self._steps = [(step, self._call(step)) for step in steps]
-        self._dropped = find_dropped([(values_read(step), values_made(step)) for step in steps], results)
+        self._dropped = find_dropped([(step.reads, step.makes) for step in steps], results)
 
     def run_once(
         self, given: Mapping[str, np.ndarray], *, waiting: bool = False
@@ -117,8 +116,8 @@ class _Alone:
         jax.block_until_ready(tiles)
         times = [time.perf_counter()]
         for number, (step, call) in enumerate(self._steps):
-            made = call(*[_read(tiles, name, step) for name in values_read(step)])
-            tiles.update(zip(values_made(step), made, strict=False))  # a send makes what only others read
+            made = call(*[_read(tiles, name, step) for name in step.reads])
+            tiles.update(zip(step.makes, made, strict=False))  # a send makes what only others read
             if waiting:
                 jax.block_until_ready(made)
             for name in self._dropped[number]:
@@ -133,11 +132,11 @@ class _Alone:
             case RankApply():
                 return self._apply(step)
             case RankSend():
-                return _do_nothing if step.cut is None else partial(take_part, box=step.cut)
+                return _do_nothing if step.cut is None else _jit(take_part, box=step.cut)
             case RankReceive():
                 return partial(self._receive, step)
             case RankJoin():
-                return partial(join_tile, at=step.at, dims=step.shape.dims, dtype=step.shape.dtype)
+                return _jit(join_tile, at=step.at, dims=step.shape.dims, dtype=step.shape.dtype)
             case RankFree():
                 return _do_nothing
 
@@ -145,36 +144,32 @@ class _Alone:
         import jax
         import jax.numpy as jnp
 
-        if step.result in self._received:
-            return [jax.device_put(self._received[step.result], self._device)]
+        [name] = step.makes
+        if name in self._received:
+            return [jax.device_put(self._received[name], self._device)]
         return [jnp.zeros(step.shape.dims, step.shape.dtype, device=self._device)]
 
     def _apply(self, step: RankApply) -> Call:
         op = step.tile_op.op
         match op:
             case StageProgram():
-                return self._stub(op, step.tile_op.members.index(step.device))
+                return self._stub(op.program, step.tile_op.members.index(step.device), donate=op.donates)
             case Split():
-                return partial(split_tile, dim=op.dim, parts=op.parts)
+                return _jit(split_tile, dim=op.dim, parts=op.parts)
             case Concat():
-                return partial(concat_tiles, dim=op.dim)
+                return _jit(concat_tiles, dim=op.dim)
             case Add():
-                return add_tiles
+                return _jit(add_tiles)
             case SubmeshCollective():
-                return partial(fit_tile, shapes=tuple(shape.dims for shape in step.shapes))
+                return _jit(fit_tile, shapes=tuple(shape.dims for shape in step.shapes))
             case _:
                 return partial(self._run_in_numpy, op, step)
-
-    def _stub(self, op: StageProgram, member: int) -> Call:
-        if (op, member) not in self._stubs:
-            self._stubs[op, member] = compile_stub(op.program, member, self._device, donate=op.donates)
-        return self._stubs[op, member]
 
     def _run_in_numpy(self, op: Op, step: RankApply, *arrays: Any) -> Sequence[Any]:
         """What a user's op means in numpy."""
         import jax
 
-        if len(step.group) > 1:
+        if len(step.peers) > 1:
             raise ScheduleError(
                 f"nothing says what one device does of {op.name}",
                 where=f"rank {step.device}: {step}",
@@ -190,6 +185,10 @@ def _read(tiles: Mapping[str, Any], name: str, step: RankStep) -> Any:
     if name not in tiles:
         raise ScheduleError(f"%{name} is not there", where=str(step), remedy="make or receive it earlier")
     return tiles[name]
+
+
+def _jit(kernel: Call, **static: Any) -> Call:
+    return partial(xla_bridge.jit(kernel, static_argnames=tuple(static)), **static)
 
 
 def _do_nothing(*arrays: Any) -> Sequence[Any]:

@@ -145,7 +145,7 @@ class _Projection:
         for device, steps in self._steps.items():
             here = tuple(self._names[n] for n in values if device in self._seen.types[n].devices)
             if here:
-                steps.append(RankFree(here))
+                steps.append(RankFree(reads=here))
 
     def _apply(self, step: Apply, event: RunEvent) -> None:
         names, types = self._names, self._seen.types
@@ -154,9 +154,15 @@ class _Projection:
         )
         which = names[next(iter((*event.results, *event.operands)))]
         for member in members:
-            taken = tuple(names[event.operands[n]] for n in member.operands)
-            made = tuple(names[event.results[n]] for n in member.results)
-            part = RankApply(member.device, tile_op, taken, made, member.group, which, step.where)
+            part = RankApply(
+                device=member.device,
+                tile_op=tile_op,
+                reads=tuple(names[event.operands[n]] for n in member.operands),
+                makes=tuple(names[event.results[n]] for n in member.results),
+                peers=member.group,
+                which=which,
+                where=step.where,
+            )
             self._steps[member.device].append(part)
 
     def _members_of(
@@ -184,14 +190,17 @@ class _Projection:
         names = (result,) if is_whole else tuple(f"{result}/{n}" for n in range(len(own)))
         for part, name in zip(own, names, strict=True):
             if part.source in self._steps:
-                self._steps[part.source].append(RankSend(value, device, name, part.cut, where))
+                send = RankSend(reads=(value,), peers=(device,), received=name, cut=part.cut, where=where)
+                self._steps[part.source].append(send)
         if device not in self._steps:
             return
         steps = self._steps[device]
         for part, name in zip(own, names, strict=True):
-            steps.append(RankReceive(name, part.source, shape.with_dims(part.dims(shape.dims)), where))
+            cut = shape.with_dims(part.dims(shape.dims))
+            steps.append(RankReceive(makes=(name,), peers=(part.source,), shape=cut, where=where))
         if not is_whole:
-            steps.append(RankJoin(result, names, tuple(part.start(shape.rank) for part in own), shape, where))
+            at = tuple(part.start(shape.rank) for part in own)
+            steps.append(RankJoin(makes=(result,), reads=names, at=at, shape=shape, where=where))
 
 
 def _deliveries(departed: ValueType, arrived: ValueType) -> dict[int, list[TilePart]]:

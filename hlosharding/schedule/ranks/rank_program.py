@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlosharding.schedule.ranks.alone import RankRun, run_alone
-from hlosharding.schedule.ranks.steps import BoundaryTile, RankStep, peers
+from hlosharding.schedule.ranks.steps import BoundaryTile, RankStep
 from hlosharding.schedule.steps import names_text
 
 _NONE: Mapping[str, Any] = {}
@@ -49,7 +49,7 @@ class RankProgram:
     @property
     def others(self) -> tuple[int, ...]:
         """Ranks with which it exchanges or shares anything, in rising order."""
-        found = {device for step in self.steps for device in peers(step)}
+        found = {device for step in self.steps for device in step.peers}
         found.update(device for tile in (*self.parameters, *self.results) for device in tile.type.devices)
         return tuple(sorted(found - {self.device}))
 

@@ -21,7 +21,6 @@ from hlosharding.schedule.ranks.steps import (
     RankReceive,
     RankSend,
     RankStep,
-    values_made,
 )
 from hlosharding.schedule.tiles import numbers_held, tiles_of, whole_of
 
@@ -85,7 +84,7 @@ class _Rank:
         """Its step is done, with these results."""
         step = self.step
         assert step is not None
-        for name, tile in zip(values_made(step), made, strict=True):
+        for name, tile in zip(step.makes, made, strict=True):
             if name in self.tiles:
                 raise ScheduleError(f"%{name} is defined twice", where=self.where, remedy="name one otherwise")
             self.tiles[name] = tile
@@ -97,11 +96,11 @@ class _Rank:
 def _names_gone(step: RankStep) -> Sequence[str]:
     """What nobody can read after a step."""
     if isinstance(step, RankFree):
-        return step.values
+        return step.reads
     if not isinstance(step, RankApply):
         return ()
     here = numbers_held(step.tile_op.operands, step.device)
-    return [name for name, number in zip(step.operands, here, strict=True) if number in step.tile_op.op.donated]
+    return [name for name, number in zip(step.reads, here, strict=True) if number in step.tile_op.op.donates]
 
 
 class _JointRun:
@@ -158,13 +157,13 @@ class _JointRun:
             case RankApply():
                 return self.try_op(step)
             case RankSend():
-                return self.try_transfer(rank, self.ranks[step.to])
+                return self.try_transfer(rank, self.ranks[step.peers[0]])
             case RankReceive():
-                return self.try_transfer(self.ranks[step.source], rank)
+                return self.try_transfer(self.ranks[step.peers[0]], rank)
             case RankJoin():
-                rank.finish_step([_join_parts(step, rank.read_tiles(step.parts))])
+                rank.finish_step([_join_parts(step, rank.read_tiles(step.reads))])
             case RankFree():
-                rank.read_tiles(step.values)
+                rank.read_tiles(step.reads)
                 rank.finish_step(())
             case None:
                 return ()
@@ -173,16 +172,16 @@ class _JointRun:
     # Meetings
 
     def try_op(self, step: RankApply) -> Sequence[int]:
-        ranks = {device: self.ranks[device] for device in step.group}
+        ranks = {device: self.ranks[device] for device in step.peers}
         for rank in ranks.values():
             other = rank.step
-            if not isinstance(other, RankApply) or other.group != step.group:
+            if not isinstance(other, RankApply) or other.peers != step.peers:
                 return ()
             if (other.tile_op, other.which) != (step.tile_op, step.which):
                 raise _misfit(
                     self.ranks[step.device], rank, "they meet for different ops", "let them do the same there"
                 )
-        tiles = {device: rank.read_tiles(_operands(rank.step)) for device, rank in ranks.items()}
+        tiles = {device: rank.read_tiles(rank.step.reads if rank.step else ()) for device, rank in ranks.items()}
         tile_op = step.tile_op
         try:
             made = tile_op.op.on_tiles(tiles, tile_op.operands, tile_op.results)
@@ -191,18 +190,18 @@ class _JointRun:
             raise ScheduleError(error.what, where=error.where or where, remedy=error.remedy) from error
         for device, rank in ranks.items():
             rank.finish_step(made[device])
-        return step.group
+        return step.peers
 
     def try_transfer(self, sender: _Rank, receiver: _Rank) -> Sequence[int]:
         send, receive = sender.step, receiver.step
         if not isinstance(send, RankSend) or not isinstance(receive, RankReceive):
             return ()
-        if send.to != receiver.program.device or receive.source != sender.program.device:
+        if send.peers != (receiver.program.device,) or receive.peers != (sender.program.device,):
             return ()
-        if send.received != receive.result:
+        if receive.makes != (send.received,):
             remedy = "put the transfers between the two in one order, and give each send its receive"
-            raise _misfit(sender, receiver, f"%{send.received} is sent where %{receive.result} is received", remedy)
-        [tile] = sender.read_tiles([send.value])
+            raise _misfit(sender, receiver, f"%{send.received} is sent where %{receive.makes[0]} is received", remedy)
+        [tile] = sender.read_tiles(send.reads)
         part = tile if send.cut is None else tile[tuple(slice(*ends) for ends in send.cut)]
         if part.shape != receive.shape.dims or part.dtype != receive.shape.dtype:
             what = f"{part.dtype}{list(part.shape)} is sent where {receive.shape} is received"
@@ -232,17 +231,11 @@ class _JointRun:
     def _awaited(self, rank: _Rank) -> _Rank:
         """One that is not where a waiting rank needs it."""
         step = rank.step
-        if isinstance(step, RankSend):
-            return self.ranks[step.to]
-        if isinstance(step, RankReceive):
-            return self.ranks[step.source]
+        if isinstance(step, RankSend | RankReceive):
+            return self.ranks[step.peers[0]]
         assert isinstance(step, RankApply)
-        others = [self.ranks[device] for device in step.group]
-        return next(o for o in others if not isinstance(o.step, RankApply) or o.step.group != step.group)
-
-
-def _operands(step: RankStep | None) -> Sequence[str]:
-    return step.operands if isinstance(step, RankApply) else ()
+        others = [self.ranks[device] for device in step.peers]
+        return next(o for o in others if not isinstance(o.step, RankApply) or o.step.peers != step.peers)
 
 
 def _boundary(sides: Iterable[Sequence[BoundaryTile]]) -> dict[int, BoundaryTile]:

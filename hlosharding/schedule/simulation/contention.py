@@ -7,12 +7,12 @@ all that send and receive in it.  How fast what shares links goes is said by `co
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import inf
-from typing import Any
 
 from hlosharding.cost import LARGEST_FIGURE, LinkUse, Machine
-from hlosharding.schedule.simulation.recording import Application, Recording
+from hlosharding.schedule.op import Op
+from hlosharding.schedule.simulation.recording import Recording
 
 _LEVELS = ("inside", "between")
 
@@ -24,41 +24,33 @@ class Links:
         self.recording, self.machine = recording, recording.machine
         self.endless = _endless(recording.machine)
         self.numbers: dict[tuple[str, str, int], int] = {}
-        self.bandwidths: list[float] = []
-        self._found: dict[tuple[Any, ...], LinkUse] = {}
+
+    @property
+    def bandwidths(self) -> list[float]:
+        """Of the links that are used, by number."""
+        return [getattr(self.machine.kind_of((device,)), level).bandwidth for level, _, device in self.numbers]
 
     def find_uses(self) -> dict[int, LinkUse]:
-        """By the number of the application, of those that move bytes between devices."""
-        done = enumerate(self.recording.applications)
-        return {number: self._use_of(each) for number, each in done if each.work.is_communication}
+        """By the number of the application, of those that move bytes between devices; of equal ops on equal types found
+        once."""
+        types, use_of = self.recording.types, cache(self._use_of)
+        return {
+            number: use_of(done.step.op, *(tuple(types[n] for n in names) for names in (done.operands, done.results)))
+            for number, done in enumerate(self.recording.applications)
+            if done.work.is_communication
+        }
 
-    def _use_of(self, done: Application) -> LinkUse:
-        """Of equal ops on equal types once."""
-        types = self.recording.types
-        key = (done.step.op, *(types[n] for n in done.operands), *(types[n] for n in done.results))
-        if key not in self._found:
-            self._found[key] = self._use_of_op(done)
-        return self._found[key]
-
-    def _use_of_op(self, done: Application) -> LinkUse:
-        kinds, types = self.recording.kinds, self.recording.types
-        taken, made = ([kinds[types[n]] for n in names] for names in (done.operands, done.results))
+    def _use_of(self, op: Op, operands: tuple[int, ...], results: tuple[int, ...]) -> LinkUse:
+        taken, made = ([self.recording.kinds[n] for n in types] for types in (operands, results))
         # What it takes where bytes take nothing: its start, and its hops.
-        latency = done.step.op.work(taken, made, self.endless).seconds
-        ways = [(*pair, self._level(*pair)) for pair in done.step.op.routes(taken, made)]
-        links = {self._number(*way): None for s, t, level in ways for way in ((level, "out", s), (level, "in", t))}
+        latency = op.work(taken, made, self.endless).seconds
+        ways = [(*pair, self._level(*pair)) for pair in op.routes(taken, made)]
+        ends = dict.fromkeys(way for s, t, level in ways for way in ((level, "out", s), (level, "in", t)))
         speed = min((getattr(self.machine.kind_of((s, t)), level).bandwidth for s, t, level in ways), default=inf)
-        return LinkUse(latency, speed, tuple(links))
+        return LinkUse(latency, speed, tuple(self.numbers.setdefault(way, len(self.numbers)) for way in ends))
 
     def _level(self, source: int, target: int) -> str:
         return _LEVELS[self.machine.node_of(source) != self.machine.node_of(target)]
-
-    def _number(self, level: str, way: str, device: int) -> int:
-        key = level, way, device
-        if key not in self.numbers:
-            self.numbers[key] = len(self.bandwidths)
-            self.bandwidths.append(getattr(self.machine.kind_of((device,)), level).bandwidth)
-        return self.numbers[key]
 
 
 @lru_cache(maxsize=64)

@@ -5,8 +5,9 @@ Floor: schedule.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import cached_property
+from functools import cache
 
 
 class DeviceClasses:
@@ -22,28 +23,20 @@ class DeviceClasses:
     """
 
     def __init__(self, groups: Iterable[tuple[int, ...]], kind_of: Callable[[int], Hashable]) -> None:
-        taking_part: dict[int, list[int]] = {}
+        taking_part: defaultdict[int, list[int]] = defaultdict(list)
         for number, group in enumerate(dict.fromkeys(groups)):
             for device in group:
-                taking_part.setdefault(device, []).append(number)
-        numbers: dict[Hashable, int] = {}
-        self._class = {
-            device: numbers.setdefault((kind_of(device), *taking_part[device]), len(numbers))
-            for device in sorted(taking_part)
-        }
-        self._found: dict[tuple[int, ...], tuple[int, ...]] = {}
-
-    @cached_property
-    def members(self) -> tuple[tuple[int, ...], ...]:
+                taking_part[device].append(number)
+        alike: defaultdict[Hashable, list[int]] = defaultdict(list)
+        for device in sorted(taking_part):
+            alike[kind_of(device), *taking_part[device]].append(device)
+        self.members = tuple(map(tuple, alike.values()))
         """The devices of each class."""
-        found: dict[int, list[int]] = {}
-        for device, number in self._class.items():
-            found.setdefault(number, []).append(device)
-        return tuple(tuple(found[number]) for number in sorted(found))
+        class_of = {device: number for number, devices in enumerate(self.members) for device in devices}
+        self._of: Callable[[tuple[int, ...]], tuple[int, ...]] = cache(
+            lambda devices: tuple(sorted({class_of[device] for device in devices}))
+        )
 
     def of(self, devices: Sequence[int]) -> tuple[int, ...]:
         """The classes of a group's devices."""
-        key = tuple(devices)
-        if key not in self._found:
-            self._found[key] = tuple(sorted({self._class[device] for device in key}))
-        return self._found[key]
+        return self._of(tuple(devices))

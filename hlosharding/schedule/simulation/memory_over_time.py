@@ -72,7 +72,7 @@ def _lives_of_values(recording: Recording, times: Times, classes: DeviceClasses)
     kinds, types = recording.kinds, np.array(recording.types, dtype=np.int64)
     sizes = np.array([kind.device_bytes for kind in kinds], dtype=float)[types]
     views = [recording.applications[step] for step in recording.numbers_where(lambda op: op.is_view)]
-    starts, ends = _first_moments(recording, times), _last_moments(recording, times, views)
+    starts, ends = np.append(times.start, 0.0)[recording.makers], _last_moments(recording, times, views)
     owns = np.ones(len(types), bool)
     for done in views:
         owns[list(done.results)] = False
@@ -101,11 +101,6 @@ def _places_of_equal(found: Sequence[Sequence[int]]) -> dict[Sequence[int], list
     return places
 
 
-def _first_moments(recording: Recording, times: Times) -> np.ndarray:
-    """When each value is begun to be made; the caller's are there."""
-    return np.append(times.start, 0.0)[recording.makers]
-
-
 def _last_moments(recording: Recording, times: Times, views: Sequence[Application]) -> np.ndarray:
     """Until when each value is held; what has views stays as long as they do."""
     ends, makers = np.append(times.end, 0.0), np.array(recording.makers, dtype=np.int64)
@@ -126,9 +121,9 @@ def _last_moments(recording: Recording, times: Times, views: Sequence[Applicatio
 
 def _end_overwritten(recording: Recording, times: Times, last: np.ndarray) -> None:
     """What an op overwrites is gone when it starts."""
-    for number in recording.numbers_where(lambda op: bool(op.donated)):
+    for number in recording.numbers_where(lambda op: bool(op.donates)):
         done = recording.applications[number]
-        for place in done.step.op.donated:
+        for place in done.step.op.donates:
             last[done.operands[place]] = times.start[number]
 
 

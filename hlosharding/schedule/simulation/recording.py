@@ -46,13 +46,9 @@ class Recording(Observer):
     freed_values: set[int] = field(default_factory=set[int])
     """Those that a step frees."""
     results: Names = ()
-    _works: dict[tuple[Any, ...], tuple[Work, tuple[int, ...], tuple[int, ...]]] = field(
-        default_factory=dict[tuple[Any, ...], tuple[Work, tuple[int, ...], tuple[int, ...]]]
-    )
-    _numbers: dict[ValueType, int] = field(default_factory=dict[ValueType, int])
-    _seen: dict[tuple[int, ...], tuple[ValueType, int]] = field(
-        default_factory=dict[tuple[int, ...], tuple[ValueType, int]]
-    )
+    _works: dict[tuple[Any, ...], tuple[Work, tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
+    _numbers: dict[ValueType, int] = field(default_factory=dict)
+    _seen: dict[tuple[int, ...], tuple[ValueType, int]] = field(default_factory=dict)
     """By identity of a type's parts: the first with these, which keeps them alive, and the number of its kind."""
 
     def numbers_where(self, holds: Callable[[Op], bool]) -> list[int]:
@@ -79,16 +75,13 @@ class Recording(Observer):
     def _add_value(self, kind: ValueType, maker: int) -> None:
         self.makers.append(maker)
         key = id(kind.shape), id(kind.devices), id(kind.sharding)
-        found = self._seen.get(key)
-        if found is None:
-            found = self._seen[key] = kind, self._number(replace(kind, shares=()))
-        self.types.append(found[1])
-
-    def _number(self, kind: ValueType) -> int:
-        if kind not in self._numbers:
-            self._numbers[kind] = len(self.kinds)
-            self.kinds.append(kind)
-        return self._numbers[kind]
+        if key not in self._seen:
+            bare = replace(kind, shares=())
+            number = self._numbers.setdefault(bare, len(self.kinds))
+            if number == len(self.kinds):
+                self.kinds.append(bare)
+            self._seen[key] = kind, number
+        self.types.append(self._seen[key][1])
 
     def _work_of(self, op: Op, operands: Names, results: Names) -> tuple[Work, tuple[int, ...], tuple[int, ...]]:
         """Of equal ops on equal types once."""

@@ -110,9 +110,7 @@ class ScheduleSimulation(InNotebooks):
     semantics: Semantics = "overlap"
     whole: WholeStep | None = None
     """What the schedule is of, where that is known."""
-    _reports: dict[tuple[Op, Machine], CostReport | None] = field(
-        default_factory=dict["tuple[Op, Machine]", "CostReport | None"]
-    )
+    _reports: dict[tuple[Op, Machine], CostReport | None] = field(default_factory=dict)
     """Of the ops whose source lines were asked for."""
 
     @cached_property

@@ -6,15 +6,16 @@ transfers share links: every lane works in the schedule's order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import get_args
 
 from hlosharding.collector import collector_waits
-from hlosharding.cost import Machine, Tasks, Times, WholeStep, run_in_order, run_sharing_links
+from hlosharding.cost import Machine, Tasks, WholeStep, run_in_order, run_sharing_links
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule.interpreter import interpret
 from hlosharding.schedule.simulation.contention import Links
 from hlosharding.schedule.simulation.device_classes import DeviceClasses
-from hlosharding.schedule.simulation.recording import AT_START, Application, Recording
+from hlosharding.schedule.simulation.recording import AT_START, Recording
 from hlosharding.schedule.simulation.schedule_simulation import ScheduleSimulation, Semantics
 from hlosharding.schedule.steps import Functions
 
@@ -32,8 +33,8 @@ def simulate_schedule(
 
     Raises ScheduleError where the schedule breaks a law, or names a device that the machine lacks.
     """
-    if semantics not in _SEMANTICS:
-        raise ScheduleError(f"no semantics {semantics!r}", remedy=f"there are {', '.join(_SEMANTICS)}")
+    if semantics not in get_args(Semantics):
+        raise ScheduleError(f"no semantics {semantics!r}", remedy=f"there are {', '.join(get_args(Semantics))}")
     return simulate_recording(record_steps(functions, machine), semantics, whole)
 
 
@@ -57,61 +58,32 @@ def simulate_recording(
     together = dict.fromkeys((a.sources, a.targets) for a in recording.applications)
     groups += [(*sources, *targets) for sources, targets in together]
     classes = DeviceClasses(groups, lambda device: machine.kind_of((device,)))
-    lanes, timed = _SEMANTICS[semantics]
-    times = timed(recording, _tasks(recording, lanes(classes)))
+    tasks = _tasks(recording, _find_lanes(recording, classes, is_apart=semantics != "synchronous"))
+    if semantics == "contention":
+        links = Links(recording)
+        times = run_sharing_links(tasks, links.find_uses(), links.bandwidths)
+    else:
+        times = run_in_order(tasks)
     return ScheduleSimulation(machine, recording, times, classes, semantics, whole)
 
 
-def _run_alone(recording: Recording, tasks: Tasks) -> Times:
-    return run_in_order(tasks)
-
-
-def _run_with_others(recording: Recording, tasks: Tasks) -> Times:
-    links = Links(recording)
-    return run_sharing_links(tasks, links.find_uses(), links.bandwidths)
-
-
-def _tasks(recording: Recording, lanes: _Lanes) -> Tasks:
+def _tasks(recording: Recording, lanes: list[tuple[int, ...]]) -> Tasks:
     makers, done = recording.makers, recording.applications
     waits: list[Sequence[int]] = [[m for n in each.operands if (m := makers[n]) != AT_START] for each in done]
-    return Tasks([each.work.seconds for each in done], [lanes.lanes_of(each) for each in done], waits)
+    return Tasks([each.work.seconds for each in done], lanes, waits)
 
 
-class _Lanes:
-    """The lanes that a step holds: one of each device that takes part."""
-
-    def __init__(self, classes: DeviceClasses) -> None:
-        self.classes = classes
-        self.found: dict[tuple[int, int, bool], tuple[int, ...]] = {}
-
-    def lanes_of(self, done: Application) -> tuple[int, ...]:
-        """Of one application.  Those of one kind name their devices by the same objects."""
-        key = (id(done.sources), id(done.targets), done.work.is_communication)
-        if key not in self.found:
-            self.found[key] = self.find_lanes(done)
-        return self.found[key]
-
-    def find_lanes(self, done: Application) -> tuple[int, ...]:
-        """As `lanes_of`, the first time."""
-        return self.classes.of((*done.sources, *done.targets))
-
-
-class _OverlapLanes(_Lanes):
-    """Computing steps hold one lane of each device; those who move one of the connection that they move over."""
-
-    def __init__(self, classes: DeviceClasses) -> None:
-        super().__init__(classes)
-        self.connections: dict[tuple[object, ...], int] = {}
-
-    def find_lanes(self, done: Application) -> tuple[int, ...]:
-        if not done.work.is_communication:
-            return super().find_lanes(done)
-        ends = (done.sources, done.targets)
-        return (self.connections.setdefault(ends, len(self.classes.members) + len(self.connections)),)
-
-
-_SEMANTICS: dict[str, tuple[type[_Lanes], Callable[[Recording, Tasks], Times]]] = {
-    "overlap": (_OverlapLanes, _run_alone),
-    "synchronous": (_Lanes, _run_alone),
-    "contention": (_OverlapLanes, _run_with_others),
-}
+def _find_lanes(recording: Recording, classes: DeviceClasses, *, is_apart: bool) -> list[tuple[int, ...]]:
+    """The lanes that each step holds: one of each device that takes part; where moves are apart, these hold one of the
+    connection that they move over."""
+    connections: dict[tuple[tuple[int, ...], ...], int] = {}
+    found: dict[tuple[int, int, bool], tuple[int, ...]] = {}
+    lanes: list[tuple[int, ...]] = []
+    for done in recording.applications:
+        ends, is_move = (done.sources, done.targets), is_apart and done.work.is_communication
+        key = id(done.sources), id(done.targets), is_move  # steps of one kind name their devices by the same objects
+        if key not in found:
+            beyond = len(classes.members) + len(connections)
+            found[key] = (connections.setdefault(ends, beyond),) if is_move else classes.of(sum(ends, ()))
+        lanes.append(found[key])
+    return lanes

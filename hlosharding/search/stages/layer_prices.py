@@ -99,11 +99,8 @@ class _Layer:
     def held(self) -> float:
         """Of what backward passes read, what forward ones make, and examples."""
         backward = [step for step in self.passes if isinstance(step, Piece) and step.kind != "forward"]
-        read = self._read(backward).items()
-        return sum(kind.device_bytes for name, kind in read if name in self.cut.batch or self._is_made_forward(name))
-
-    def _is_made_forward(self, name: str) -> bool:
-        return name in self.cut.makers and self.cut.makers[name].kind == "forward"
+        kept = {name for name, piece in self.cut.makers.items() if piece.kind == "forward"} | self.cut.batch.keys()
+        return sum(kind.device_bytes for name, kind in self._read(backward).items() if name in kept)
 
     @property
     def kept(self) -> float:

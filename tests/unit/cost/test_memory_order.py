@@ -8,7 +8,7 @@ import pytest
 
 import hlosharding as hs
 from benchmarks.checkpointed_layers import loss_of_perceptron
-from hlosharding.cost.memory_order import order_freeing_first
+from hlosharding.cost.memory_order import FreeingFirst
 
 
 def peak(*, is_scanned: bool, policy: str) -> int:
@@ -70,7 +70,7 @@ def test_a_large_value_does_not_wait_for_what_its_last_reader_lacks(lacking: str
 
 def test_the_order_is_one_in_which_it_can_run() -> None:
     module = hs.trace(jax.grad(lambda w, x: jnp.sum(jnp.tanh(jnp.tanh(x @ w) @ w))))(jnp.ones((4, 4)), jnp.ones((8, 4)))
-    order = order_freeing_first(module.entry.post_order(), frozenset({"tuple"}), frozenset(), module.entry)
+    order = FreeingFirst(module.entry.post_order(), frozenset({"tuple"}), frozenset(), module.entry).order()
     place = {inst: n for n, inst in enumerate(order)}
     assert sorted(place, key=lambda i: i.id) == sorted(module.entry.instructions, key=lambda i: i.id)
     assert all(place[operand] < place[inst] for inst in order for operand in inst.operands)

@@ -397,7 +397,7 @@ def test_a_rank_that_contradicts_itself(edit: Callable[[list[Any]], None], messa
 
 def test_overwritten_and_freed_tiles_are_gone() -> None:
     def again(steps: list[Any]) -> None:
-        steps.append(replace(steps[-1], results=("more",)))
+        steps.append(replace(steps[-1], makes=("more",)))
 
     assert "%w1 is not there" in refused(figure("pipeline"), {0: again}, *mlp_ops.arrays())
 
