@@ -5,10 +5,9 @@ Floor: executor.
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.array_operators import ArrayOperators
-from hlosharding.executor.boundary import assemble
+from hlosharding.executor.boundary import assemble, assembled
 from hlosharding.ir import Shape
 from hlosharding.notebook import drawing
 from hlosharding.sharding import HloSharding
@@ -104,9 +103,8 @@ class ShardedArray(ArrayOperators):
                 f"some tiles of {self!r} lie in other processes",
                 remedy="call `np.asarray(x.as_jax())` in every process: each then gets all of it",
             )
-        tiles = np.asarray(self.tiles)
-        count = self.num_devices
-        whole = assemble(list(tiles.reshape(count, *self.tile_shape)), self.sharding, self.shape)
+        tiles = np.asarray(self.tiles).reshape(self.num_devices, *self.tile_shape)
+        whole = assemble(tiles, self.sharding, self.shape)
         return whole if dtype is None else whole.astype(dtype)
 
     @property
@@ -132,27 +130,11 @@ def is_seen_whole(array: Any) -> bool:
     return array.is_fully_replicated and bool(array.addressable_shards)
 
 
-@functools.lru_cache(maxsize=512)
+@lru_cache(maxsize=512)
 def _assembling(sharding: HloSharding, shape: tuple[int, ...], whole: Any) -> Any:
     """A jitted function of the stacked tiles; its result is whole on each device."""
     count, tile = whole.num_devices, sharding.tile_shape(shape)
-    return xla_bridge.jit(lambda tiles: _assembled(tiles.reshape(count, *tile), sharding, shape), out_shardings=whole)
-
-
-def _assembled(tiles: Any, sharding: HloSharding, shape: tuple[int, ...]) -> Any:
-    """[device, *tile] -> the global array, where each tile is read from the first device that holds it."""
-    if sharding.is_unreduced():
-        return tiles.sum(0, dtype=tiles.dtype)
-    if sharding.kind != "tiled":
-        return tiles[sharding.tiles.first if sharding.kind == "maximal" else 0]
-    dims = sharding.data_dims
-    grid, dim = sharding.tiles.array, sharding.subgroup_dim("unreduced")
-    parts = np.moveaxis(grid, dim, 0) if dim is not None else grid[None]
-    partial = [tiles[holders.reshape(*dims, -1)[..., 0].reshape(-1)] for holders in parts]
-    split = functools.reduce(operator.add, partial).reshape(*dims, *tiles.shape[1:])
-    order = [place for d in range(len(dims)) for place in (d, len(dims) + d)]
-    padded = split.transpose(order).reshape([n * t for n, t in zip(dims, tiles.shape[1:], strict=True)])
-    return padded[tuple(slice(0, size) for size in shape)]
+    return xla_bridge.jit(lambda tiles: assembled(tiles.reshape(count, *tile), sharding, shape), out_shardings=whole)
 
 
 def restack_tiles(by_device: Mapping[Any, Any], devices: Sequence[Any], tile: Shape, sharding: Any = None) -> Any:
