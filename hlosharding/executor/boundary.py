@@ -176,7 +176,7 @@ def _holders(sharding: HloSharding) -> np.ndarray:
     return parts.reshape(len(parts), sharding.num_tiles, -1)
 
 
-def assemble(tiles: Sequence[Any], sharding: HloSharding, shape: Sequence[int]) -> np.ndarray:
+def assemble(tiles: Sequence[Any] | np.ndarray, sharding: HloSharding, shape: Sequence[int]) -> np.ndarray:
     """The global array of `shape` from the tiles of all devices, by device id; padding is cut off.
 
     >>> assemble([np.array([0, 1]), np.array([2, 9])], HloSharding.parse("{devices=[2]<=[2]}"), (3,))
