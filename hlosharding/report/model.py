@@ -109,9 +109,9 @@ class Table:
     True
     """
 
-    title: str
     columns: tuple[Column, ...]
     rows: Sequence[Row]
+    title: str = ""
     key: str = ""
     """Where the rows stand in a record; "": not there."""
     by: str = ""
@@ -156,6 +156,15 @@ class Facts:
     items: Row
     title: str = ""
     labels: tuple[Label, ...] = ()
+
+    @classmethod
+    def of(cls, **items: Cell) -> Facts:
+        """For records alone.
+
+        >>> Facts.of(flops=8.0).items
+        {'flops': 8.0}
+        """
+        return cls(items)
 
 
 @dataclass(frozen=True, slots=True)

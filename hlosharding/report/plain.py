@@ -47,7 +47,7 @@ def plain(table: Table) -> PlainTable:
 
     >>> columns = (Column(key="kind", heading="kind"), Column(key="n", heading="n", kind=Kind.COUNT, sums=True))
     >>> rows = [{"kind": "all-reduce", "n": 1000}, {"kind": "all-gather", "n": 1}, {"kind": "all-reduce", "n": 500}]
-    >>> plain(Table(title="", columns=columns, rows=rows, joins=True, largest="n", total="all")).rows
+    >>> plain(Table(columns=columns, rows=rows, joins=True, largest="n", total="all")).rows
     (('all-reduce', '1,500'), ('all-gather', '1'), ('all', '1,501'))
     """
     rows = joined_rows(table)

@@ -37,20 +37,18 @@ _OVERRIDES_SHOWN = 12
 
 def module_view(module: Module) -> View:
     """The graph with its shardings."""
-    facts = Facts(
-        {
-            "name": module.name,
-            "num_partitions": module.num_partitions,
-            "entry": module.entry.name,
-            "computations": [
-                {
-                    "name": computation.name,
-                    "root": computation.root.name,
-                    "instructions": [_instruction_facts(inst) for inst in computation.instructions],
-                }
-                for computation in module.computations
-            ],
-        }
+    facts = Facts.of(
+        name=module.name,
+        num_partitions=module.num_partitions,
+        entry=module.entry.name,
+        computations=[
+            {
+                "name": computation.name,
+                "root": computation.root.name,
+                "instructions": [_instruction_facts(inst) for inst in computation.instructions],
+            }
+            for computation in module.computations
+        ],
     )
     return View((facts, Text(module)), schema="hlosharding.module/1")
 
@@ -89,19 +87,17 @@ def _boundary(partitioned: Partitioned) -> Facts:
     module = partitioned.module
     root = module.sharding(module.entry.root)
     leaves = module.entry.root.shape.leaves
-    return Facts(
-        {
-            "module": module.name,
-            "num_partitions": partitioned.num_partitions,
-            "parameters": [
-                {"name": p.name, "path": p.op_name, "local_shape": p.shape, "sharding": module.sharding(p)}
-                for p in module.entry.parameters
-            ],
-            "outputs": [
-                {"local_shape": shape, "sharding": leaf}
-                for shape, leaf in zip(leaves, root.leaves if root is not None else (), strict=True)
-            ],
-        }
+    return Facts.of(
+        module=module.name,
+        num_partitions=partitioned.num_partitions,
+        parameters=[
+            {"name": p.name, "path": p.op_name, "local_shape": p.shape, "sharding": module.sharding(p)}
+            for p in module.entry.parameters
+        ],
+        outputs=[
+            {"local_shape": shape, "sharding": leaf}
+            for shape, leaf in zip(leaves, root.leaves if root is not None else (), strict=True)
+        ],
     )
 
 
@@ -151,15 +147,13 @@ def warnings_view(partitioned: Partitioned) -> View:
 def simulation_view(simulation: Simulation, *, most: int = 10) -> View:
     """A simulated step: its figures, and the `most` longest events of its critical path, in order of time."""
     critical = {id(event) for event in simulation.critical_path}
-    facts = Facts(
-        {
-            "machine": simulation.machine.name,
-            **fields_of(simulation, "time_s compute_s comm_s host_s exposed_comm_s"),
-            "peak_memory_bytes": int(simulation.peak_memory_bytes),
-            "host_memory_bytes": int(simulation.host_memory_bytes),
-            "guessed_loops": [loop._asdict() for loop in simulation.guessed_loops],
-            **step_record(simulation.figures),
-        }
+    facts = Facts.of(
+        machine=simulation.machine.name,
+        **fields_of(simulation, "time_s compute_s comm_s host_s exposed_comm_s"),
+        peak_memory_bytes=int(simulation.peak_memory_bytes),
+        host_memory_bytes=int(simulation.host_memory_bytes),
+        guessed_loops=[loop._asdict() for loop in simulation.guessed_loops],
+        **step_record(simulation.figures),
     )
     every = [_event_row(event) | {"is_critical": id(event) in critical} for event in simulation.timeline]
     path = sorted(simulation.critical_path, key=lambda event: -event.seconds)[:most]

@@ -184,8 +184,7 @@ def improved_view(found: Improved) -> View:
                 "argument": change.argument,
                 "before": spec_text(change.before),
                 "after": spec_text(change.after),
-                "time_before_s": change.time_before_s,
-                "time_s": change.time_s,
+                **fields_of(change, "time_before_s time_s"),
             }
             for change in found.changes
         ],

@@ -50,7 +50,7 @@ def files_view(about: ReportedProgram) -> View:
         }
         for file, lines in dearest
     ]
-    table = Table(title="", key="files", columns=_FILES, rows=rows, total="all", detail="detail")
+    table = Table(key="files", columns=_FILES, rows=rows, total="all", detail="detail")
     return View((table,))
 
 
@@ -58,7 +58,7 @@ def _lines_table(
     about: ReportedProgram, lines: dict[str, Subtotal], largest: dict[str, Instruction], whole_s: float
 ) -> Table:
     rows = [_line_row(about, line, part, largest.get(line), whole_s) for line, part in lines.items()]
-    return Table(title="", key="lines", columns=_LINES, rows=rows, mesh=about.mesh, thread="thread")
+    return Table(key="lines", columns=_LINES, rows=rows, mesh=about.mesh, thread="thread")
 
 
 def _line_row(about: ReportedProgram, line: str, part: Subtotal, value: Instruction | None, whole_s: float) -> Row:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlosharding.ir import CONTROL_FLOW, PRODUCTS, Computation, Instruction, trip_count
-from hlosharding.report.model import Cell, Column, Figure, Kind, Row, Shown, Table, Thread, View
+from hlosharding.report.model import Cell, Column, Figure, Kind, Row, Shown, Table, Thread, View, fields_of
 from hlosharding.report.places import line_place, value_place
 from hlosharding.report.sections.layers import Block, blocks_of
 from hlosharding.report.sections.reported import ReportedProgram
@@ -87,7 +87,7 @@ def graph_view(about: ReportedProgram, parts: Sequence[ComputationPart]) -> View
     whole_s = about.partitioned.cost.time_s
     tables = [_table(about, part, whole_s) for part in parts]
     rows = [{"inside": part.name, **row} for part, table in zip(parts, tables, strict=True) for row in table.rows]
-    return View((*tables, Table(title="", key="blocks", columns=_BLOCKS, rows=rows, is_shown=False)))
+    return View((*tables, Table(key="blocks", columns=_BLOCKS, rows=rows, is_shown=False)))
 
 
 def _table(about: ReportedProgram, part: ComputationPart, whole_s: float) -> Table:
@@ -146,8 +146,7 @@ def _op_row(about: ReportedProgram, op: Instruction, alike: Sequence[Instruction
     loops = (value_place(loop.name) for loop in about.loops_of(op))
     return {
         "value": Shown(f"%{op.name}", op.name),
-        "opcode": op.opcode,
-        "shape": op.shape,
+        **fields_of(op, "opcode shape"),
         "sharding": about.sharding(op),
         "collectives": _moves(about, op),
         "time_s": about.figures[op].time_s if op in about.figures else 0.0,
