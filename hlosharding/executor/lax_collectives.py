@@ -6,6 +6,7 @@ Floor: executor.  Who takes part in a collective is said in `spmd`, what a progr
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.emit import EMITTERS, EmittedOp, raw
@@ -44,6 +45,7 @@ def _over_groups(opcode: str) -> Callable[[_Write], _Write]:
     """Enters how a collective is written over axes and groups; each device alone has its operands for results."""
 
     def enter(write: _Write) -> _Write:
+        @wraps(write)
         def emit(op: EmittedOp) -> str:
             if all(len(group) == 1 for group in _groups(op)):
                 return f"({op.arg_list},)" if op.inst.shape.is_tuple and len(op.args) == 1 else one_or_tuple(op.args)
