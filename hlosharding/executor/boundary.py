@@ -108,28 +108,24 @@ def _leaf_shardings(module: Module, inst: Instruction) -> tuple[HloSharding, ...
     return leaves
 
 
-def _global_shape(local: Shape, sharding: HloSharding) -> Shape:
-    ways = sharding.data_dims or (1,) * local.rank
-    return local.with_dims(tuple(size * parts for size, parts in zip(local.dims, ways, strict=True)))
-
-
-def _derived(module: Module, instructions: Sequence[Instruction]) -> list[BoundaryArray]:
-    found = []
-    for inst in instructions:
-        for local, sharding in zip(inst.shape.leaves, _leaf_shardings(module, inst), strict=True):
-            found.append(BoundaryArray(_global_shape(local, sharding), sharding))
-    return found
+def _of_tile(tile: Shape, sharding: HloSharding) -> BoundaryArray:
+    """The array of even tiles."""
+    ways = sharding.data_dims or (1,) * tile.rank
+    dims = tuple(size * parts for size, parts in zip(tile.dims, ways, strict=True))
+    return BoundaryArray(tile.with_dims(dims), sharding)
 
 
 def boundary_arrays(
     module: Module, inputs: Sequence[BoundaryArray] | None, outputs: Sequence[BoundaryArray] | None
 ) -> tuple[tuple[BoundaryArray, ...], tuple[BoundaryArray, ...]]:
     """Layouts of all leaves of the parameters and of the root, checked against the local shapes."""
-    entry = module.entry
     sides = []
-    for given, instructions in ((inputs, entry.parameters), (outputs, (entry.root,))):
-        found = _derived(module, instructions) if given is None else list(given)
+    for given, instructions in ((inputs, module.entry.parameters), (outputs, (module.entry.root,))):
         local = [leaf for inst in instructions for leaf in inst.shape.leaves]
+        if given is None:
+            said = [sharding for inst in instructions for sharding in _leaf_shardings(module, inst)]
+            given = map(_of_tile, local, said)
+        found = list(given)
         if len(found) != len(local):
             raise ExecutionError(f"{len(found)} layouts for {len(local)} arrays at the boundary of {module.name}")
         for layout, shape in zip(found, local, strict=True):
