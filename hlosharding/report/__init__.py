@@ -43,10 +43,9 @@ from hlosharding.report.sections import Report, program_svg, report
 from hlosharding.report.shardings import parameters_view, propagation_view, sharding_view
 from hlosharding.report.terminal import show, to_text
 from hlosharding.report.timelines import schedule_view, timeline_svg, timeline_text
-from hlosharding.report.views import VIEWS, to_html, to_record
+from hlosharding.report.views import to_html, to_record
 
 __all__ = [
-    "VIEWS",
     "Column",
     "Drawing",
     "Facts",

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from hlosharding.ir import Shape
 from hlosharding.notebook import InNotebooks
-from hlosharding.printable import printable
+from hlosharding.printable import printable, printable_lines
 from hlosharding.sharding import HloSharding
 
 
@@ -174,6 +174,11 @@ class Text:
     content: object
     style: str = ""
 
+    @property
+    def printable_text(self) -> str:
+        """For people."""
+        return printable_lines(str(self.content))
+
 
 @dataclass(frozen=True, slots=True)
 class Lines:
@@ -195,6 +200,11 @@ class Tree:
     """An explanation: the first line is what is explained, further ones are indented below what they explain."""
 
     text: str
+
+    @property
+    def printable_text(self) -> str:
+        """For people."""
+        return printable_lines(self.text)
 
 
 @dataclass(frozen=True, slots=True)

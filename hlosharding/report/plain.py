@@ -63,6 +63,14 @@ def plain(table: Table) -> PlainTable:
     return PlainTable(title=printable(table.title), columns=table.columns, rows=texts, breaks=breaks)
 
 
+def row_lines(table: Table) -> list[str]:
+    """The rows of a table that has no grid."""
+    found = plain(table)
+    return [
+        table.line.format(**{c.key: text for c, text in zip(found.columns, row, strict=True)}) for row in found.rows
+    ]
+
+
 def joined_rows(table: Table) -> list[Row]:
     """All rows, those that read alike joined and the largest first where the table wants that."""
     rows = _joined(table) if table.joins else list(table.rows)

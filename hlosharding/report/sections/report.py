@@ -105,7 +105,7 @@ def report(
         if not isinstance(program, Partitioned):
             program = partition(program, num_partitions=num_partitions, machine=machine)
         about = ReportedProgram(program)
-        compared = [_compared(about, against, names)] if against is not None else []
+        compared = [_section("comparison", comparison_section(about, against, names))] if against is not None else []
         found = [_searched(search)] if search is not None else []
         view = View((*_sections(about, suggest=suggest), *compared, *found), schema=_SCHEMA)
         count = f"{as_count(program.num_partitions)} device{'' if program.num_partitions == 1 else 's'}"
@@ -167,10 +167,6 @@ def _timeline(about: ReportedProgram) -> View:
     bars = timeline_bars(about.simulation, numbers)
     parts = (part for part in view.parts if getattr(part, "is_shown", True))
     return View(tuple(replace(part, bars=bars) if isinstance(part, Picture) else part for part in parts))
-
-
-def _compared(about: ReportedProgram, other: Any, names: tuple[str, str]) -> Within:
-    return _section("comparison", comparison_section(about, other, names))
 
 
 def _searched(found: SearchResult) -> Within:
