@@ -467,12 +467,10 @@ def _broken(made: Partitioned) -> PartitionError | None:
 
 def prices_of(machine: Machine | Topology | None, num_devices: int, module: Module) -> Machine:
     """The machine whose prices decide."""
-    return machine_of(machine) if machine is not None else _fitting_machine(max(1, num_devices), module)
-
-
-def _fitting_machine(num_devices: int, module: Module) -> Machine:
-    """The preset that fits the devices of the traced function's mesh, if there is one, else JAX's."""
-    return default_machine(num_devices, module.signature.devices if module.signature is not None else None)
+    if machine is not None:
+        return machine_of(machine)
+    # The preset that fits the devices of the traced function's mesh, if there is one, else JAX's.
+    return default_machine(max(1, num_devices), module.signature.devices if module.signature is not None else None)
 
 
 _COMPILED_ALREADY = "XLA compiled this module already: listed and priced as it stands"
