@@ -10,8 +10,8 @@ from typing import Any
 
 from hlosharding.report.model import Column, Facts, Kind, Picture, Row, Shown, Table, Text, View, Within, fields_of
 from hlosharding.report.pareto import pareto_svg, pareto_text
-from hlosharding.report.programs import step_record
 from hlosharding.report.shardings import shared_path
+from hlosharding.report.streams import step_record
 from hlosharding.search import (
     Improved,
     Present,

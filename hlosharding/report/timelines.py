@@ -12,8 +12,7 @@ from typing import Any
 
 from hlosharding.report.figures import as_bytes, as_seconds
 from hlosharding.report.model import Column, Facts, Kind, Shown, Table, Text, View, fields_of
-from hlosharding.report.programs import step_record
-from hlosharding.report.streams import area_points
+from hlosharding.report.streams import area_points, step_record
 from hlosharding.report.svg import label, svg_image
 from hlosharding.schedule import ScheduleSimulation, StepEvent, Usage, devices_text
 

@@ -19,7 +19,7 @@ from hlosharding.propagation import Propagation
 from hlosharding.report.figures import as_count
 from hlosharding.report.model import Part, Picture, View, Within
 from hlosharding.report.page import render_page
-from hlosharding.report.programs import simulation_view, warnings_view
+from hlosharding.report.programs import warnings_view
 from hlosharding.report.searches import search_view
 from hlosharding.report.sections.collectives import explain_dearest, rank_collectives, ranked_collectives_view
 from hlosharding.report.sections.comparison import comparison_section
@@ -35,7 +35,7 @@ from hlosharding.report.sections.reported import ReportedProgram
 from hlosharding.report.sections.roofline import roofline_view
 from hlosharding.report.sections.shardings import shardings_view
 from hlosharding.report.sections.summary import summary_view
-from hlosharding.report.streams import timeline_bars
+from hlosharding.report.streams import simulation_view, timeline_bars
 from hlosharding.report.terminal import to_text
 from hlosharding.report.timelines import schedule_view, timeline_svg
 from hlosharding.search import SearchResult
