@@ -84,6 +84,11 @@ def fields_of(value: object, names: str) -> dict[str, Any]:
     return {name: getattr(value, name) for name in names.split()}
 
 
+def figures_of(value: object, names: str, *, is_exact: bool) -> dict[str, Figure]:
+    """Likewise numbers, which are guesses unless they are exact."""
+    return {name: Figure(getattr(value, name), is_exact=is_exact) for name in names.split()}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """What a table shows of its rows under one heading."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlosharding.ir import CONTROL_FLOW, PRODUCTS, Computation, Instruction, trip_count
-from hlosharding.report.model import Cell, Column, Figure, Kind, Row, Shown, Table, Thread, View, fields_of
+from hlosharding.report.model import Cell, Column, Figure, Kind, Row, Shown, Table, Thread, View, fields_of, figures_of
 from hlosharding.report.places import line_place, value_place
 from hlosharding.report.sections.layers import Block, blocks_of
 from hlosharding.report.sections.reported import ReportedProgram
@@ -111,8 +111,7 @@ def _block_row(about: ReportedProgram, block: Block, whole_s: float) -> Row:
         "products": sum(op.opcode in PRODUCTS for op in block.members),
         "flops": Figure(sums.flops, is_exact=sums.is_exact),
         "num_collectives": sum(len(about.collectives_of.get(op, ())) for op in block.members),
-        "comm_bytes": Figure(sums.comm_bytes, is_exact=sums.is_exact),
-        "time_s": Figure(sums.time_s, is_exact=sums.is_exact),
+        **figures_of(sums, "comm_bytes time_s", is_exact=sums.is_exact),
         "share": sums.time_s / whole_s if whole_s else 0.0,
         "result_shape": result.shape,
         "result": about.sharding(result),
