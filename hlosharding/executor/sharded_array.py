@@ -6,7 +6,7 @@ Floor: executor.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,14 +14,28 @@ import numpy as np
 
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError
-from hlosharding.executor.array_operators import ArrayOperators
 from hlosharding.executor.boundary import assemble, assembled
 from hlosharding.ir import Shape
 from hlosharding.notebook import drawing
 from hlosharding.sharding import HloSharding
 
+_OPERATORS = (
+    *("abs", "neg", "pos", "invert", "round"),
+    *("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "divmod", "pow"),
+    *("radd", "rsub", "rmul", "rmatmul", "rtruediv", "rfloordiv", "rmod", "rdivmod", "rpow"),
+    *("and", "or", "xor", "lshift", "rshift", "rand", "ror", "rxor", "rlshift", "rrshift"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "getitem", "iter", "contains"),
+    *("bool", "int", "float", "complex", "index"),
+)
+_METHODS = frozenset(
+    """T all any argmax argmin argpartition argsort astype at choose clip compress conj conjugate cumprod cumsum
+    diagonal dot flat flatten imag item mT max mean min nonzero prod ptp ravel real repeat reshape round searchsorted
+    sort squeeze std sum swapaxes take tolist trace transpose var view""".split()
+)
+"""What a `jax.Array` has: of the array that is whole on each device."""
 
-class ShardedArray(ArrayOperators):
+
+class ShardedArray:
     """Tiles of all devices stacked on dim 0 of one jax array, with the sharding that says what they are.
 
     To JAX's pytrees a leaf.  Tiles of uneven dims stay padded; `devices[i]` holds the tile of partition i.
@@ -82,6 +96,16 @@ class ShardedArray(ArrayOperators):
         whole = jax.sharding.NamedSharding(self.tiles.sharding.mesh, jax.sharding.PartitionSpec())
         return _assembling(self.sharding, self.shape, whole)(self.tiles)
 
+    def __jax_array__(self) -> Any:
+        return self.as_jax()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _METHODS:
+            return getattr(self.as_jax(), name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    __hash__ = object.__hash__
+
     def visualize(self) -> None:
         """Print which device holds which part."""
         print(drawing(self.sharding, self.shape))
@@ -119,6 +143,19 @@ class ShardedArray(ArrayOperators):
 
     def __repr__(self) -> str:
         return f"ShardedArray(shape={self.shape}, dtype={self.dtype.name}, sharding={self.sharding})"
+
+
+def _forwarding(name: str) -> Callable[..., Any]:
+    def operator(self: ShardedArray, *others: Any) -> Any:
+        arrays = [o.as_jax() if isinstance(o, ShardedArray) else o for o in others]
+        return getattr(self.as_jax(), name)(*arrays)
+
+    operator.__name__ = operator.__qualname__ = name
+    return operator
+
+
+for _name in _OPERATORS:
+    setattr(ShardedArray, f"__{_name}__", _forwarding(f"__{_name}__"))
 
 
 def is_seen_whole(array: Any) -> bool:

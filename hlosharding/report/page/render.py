@@ -89,7 +89,9 @@ class _PageRenderer:
                 yield {"kind": "table", "number": len(self.tables) - 1, "table": self.tables[-1]}
             case Facts() if part.labels:
                 yield {"kind": "cards", "cards": [_card(part, label) for label in part.labels]}
-            case Text() | Lines() if not isinstance(part, Lines) or part.lines:
+            case Lines() if not part.lines:
+                pass
+            case Text() | Lines():
                 yield {"kind": "text", "text": part.printable_text, "style": part.style}
             case Tree():
                 yield {"kind": "tree", "text": part.printable_text}
