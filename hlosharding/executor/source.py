@@ -29,7 +29,7 @@ from hlosharding.executor.lax_collectives import is_ordered
 from hlosharding.executor.lax_elementwise import is_wide
 from hlosharding.executor.native_calls import is_lapack
 from hlosharding.executor.scope import MANY, Scope
-from hlosharding.executor.statements import LineComments, Statements, uses_of
+from hlosharding.executor.statements import Statements, uses_of
 from hlosharding.executor.text import (
     GLOBAL_NAMES,
     Namer,
@@ -44,7 +44,7 @@ from hlosharding.executor.text import (
 from hlosharding.executor.wishes import COUNTER, Wishes
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, Sameness, callers
 from hlosharding.sharding import MeshInfo
-from hlosharding.spmd import CAUSE_ATTRIBUTE, Devices, Groups, device_groups, permute_pairs
+from hlosharding.spmd import Devices, Groups, device_groups, permute_pairs
 
 CHUNK = 320
 """Lines of one function's body, after which it is cut: with its signature a function stays below 500 lines.  At half as
@@ -143,7 +143,6 @@ class _ProgramWriter:
         self._groups: dict[Groups, str] = {}
         self._raw: dict[str, str] = {}
         self._locations: dict[int, str] = {}
-        self._notes = LineComments(self._location, _cause)
         self._entry_name = ""
 
     def _global_name(self, wish_name: str) -> str:
@@ -261,7 +260,7 @@ class _ProgramWriter:
     def _lines(
         self, steps: Sequence[Step], results: Sequence[Leaf], scope: Scope, *, is_part: bool = False
     ) -> list[str]:
-        statements = Statements(scope, self, self._notes, uses_of(steps, results))
+        statements = Statements(scope, self, self._location, uses_of(steps, results))
         for step in steps:
             if isinstance(step, FunctionCall):
                 statements.call(step.arguments)
@@ -387,10 +386,6 @@ class _ProgramWriter:
     def _out_specs(self, layouts: Sequence[BoundaryArray]) -> str:
         lines = [f"{_INDENT}{layout.spec_text(self.axes)},  # {_note(layout)}" for layout in layouts]
         return "\n".join(["OUT_SPECS = (", *lines, ")"])
-
-
-def _cause(inst: Instruction) -> str:
-    return inst.frontend_attributes.get(CAUSE_ATTRIBUTE, "")
 
 
 def _note(layout: BoundaryArray) -> str:

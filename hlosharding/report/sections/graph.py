@@ -44,7 +44,6 @@ _OPS = (
 class ComputationPart:
     """One computation with what repeats in it."""
 
-    computation: Computation
     name: str
     """"" for the entry, else whose body it is."""
     blocks: tuple[Block, ...]
@@ -64,7 +63,7 @@ def parts_of(about: ReportedProgram) -> list[ComputationPart]:
         if computation in seen:
             continue
         seen.add(computation)
-        found.append(ComputationPart(computation, name, tuple(blocks_of(about, computation))))
+        found.append(ComputationPart(name, tuple(blocks_of(about, computation))))
         waiting += [
             (callee, _body_name(op))
             for op in computation.instructions
