@@ -6,6 +6,7 @@ Floor: cli.  Standard library only; every value is checked here as far as its sp
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,24 +38,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hlosharding", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"hlosharding {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_propagate(commands)
-    _add_partition(commands)
-    _add_run(commands)
-    _add_compile(commands)
-    _add_explain(commands)
-    _add_report(commands)
-    _add_simulate(commands)
-    _add_search(commands)
-    _add_calibrate(commands)
-    _add_rank(commands)
-    _add_suggest(commands)
-    _add_diff(commands)
-    _add_check(commands)
-    _add_export(commands)
-    _add_convert(commands)
-    _add_reshard(commands)
-    _add_draw(commands)
-    _add_completion(commands)
+    for add_command in (
+        _add_propagate, _add_partition, _add_run, _add_compile, _add_explain, _add_report, _add_simulate, _add_search,
+        _add_calibrate, _add_rank, _add_suggest, _add_diff, _add_check, _add_export, _add_convert, _add_reshard,
+        _add_draw, _add_completion,
+    ):  # fmt: skip
+        add_command(commands)
     return parser
 
 
@@ -62,36 +51,23 @@ def _add_propagate(commands: Any) -> None:
     command = _command(commands, "propagate", "find a sharding for every value, as XLA's GSPMD does")
     _propagation_options(command)
     _emit_options(command, "hlo", "hlo-proto", "stablehlo", "sdy", "mesh", "json")
-    command.add_argument(
-        "--execution-threads",
-        type=read_names,
-        default=(),
-        metavar="NAME,...",
-        help="visit only the computations of these threads; main is the program's own (default: all)",
-    )
-    command.add_argument("--table", action="store_true", help="a table of the shardings instead of the program")
-    command.add_argument("--trace", action="store_true", help="each step of the propagation, in order")
-    command.add_argument("--conflicts", action="store_true", help="where neighbours disagree, so that data moves")
-    command.add_argument(
-        "--diff",
-        action="append",
-        default=[],
-        type=read_annotation,
-        metavar="NAME=SHARDING",
-        help="compare with the program that has these annotations too: what changed, and what it costs",
-    )
+    threads = "visit only the computations of these threads; main is the program's own (default: all)"
+    command.add_argument("--execution-threads", type=read_names, default=(), metavar="NAME,...", help=threads)
+    _flag(command, "--table", "a table of the shardings instead of the program")
+    _flag(command, "--trace", "each step of the propagation, in order")
+    _flag(command, "--conflicts", "where neighbours disagree, so that data moves")
+    compared = "compare with the program that has these annotations too: what changed, and what it costs"
+    _several(command, "--diff", "NAME=SHARDING", compared, read_annotation)
 
 
 def _add_partition(commands: Any) -> None:
     command = _command(commands, "partition", "rewrite the program to what each device runs, and price it")
     _propagation_options(command)
     _partition_options(command)
-    command.add_argument("--collectives", action="store_true", help="only the table of collectives")
-    command.add_argument("--cost", action="store_true", help="the cost, by source line and by opcode")
+    _flag(command, "--collectives", "only the table of collectives")
+    _flag(command, "--cost", "the cost, by source line and by opcode")
     _combine_option(command)
-    command.add_argument(
-        "--sharding-overrides", action="store_true", help="all values sharded otherwise than propagated"
-    )
+    _flag(command, "--sharding-overrides", "all values sharded otherwise than propagated")
     command.add_argument(
         "--dump-passes", metavar="DIR", type=Path, help="write the program before and after each pass into DIR, as HLO"
     )
@@ -106,8 +82,8 @@ def _add_run(commands: Any) -> None:
     given.add_argument("--inputs", metavar="NPZ", help="arrays by parameter name, path, or in order (arr_0, arr_1 ...)")
     given.add_argument("--random", type=read_seed, metavar="SEED", default=0, help="random inputs (default: seed 0)")
     command.add_argument("--platform", choices=("cpu", "cuda"), default="cpu", help="default: forced CPU devices")
-    command.add_argument("--reference", action="store_true", help="by the reference executor, which needs no devices")
-    command.add_argument("--check", action="store_true", help="compare with the unpartitioned program on one device")
+    _flag(command, "--reference", "by the reference executor, which needs no devices")
+    _flag(command, "--check", "compare with the unpartitioned program on one device")
     command.add_argument(
         "--tolerance", type=read_positive_float, metavar="T", help="for --check, of the largest magnitude"
     )
@@ -118,13 +94,8 @@ def _add_run(commands: Any) -> None:
 def _add_compile(commands: Any) -> None:
     command = _command(commands, "compile", "compile the program for GPUs that need not be there, beside XLA's own")
     _propagation_options(command)
-    command.add_argument(
-        "--target",
-        type=read_machine,
-        required=True,
-        metavar="NAME[:N]",
-        help="for what, as h100:8: a100, h100, h200, b200 (default: as many as the program is for)",
-    )
+    targets = "for what, as h100:8: a100, h100, h200, b200 (default: as many as the program is for)"
+    command.add_argument("--target", type=read_machine, required=True, metavar="NAME[:N]", help=targets)
     _partition_options(command, machine=False)
     command.add_argument("--emit", choices=("json",), help="for programs")
     command.add_argument("-o", "--output", metavar="OUT", help="where to write the HLO that XLA made of our program")
@@ -132,19 +103,16 @@ def _add_compile(commands: Any) -> None:
 
 def _add_explain(commands: Any) -> None:
     command = _command(commands, "explain", "say why a value has its sharding, or why a collective is there")
-    command.add_argument(
-        "name",
-        metavar="NAME",
-        help="a value, a parameter's path, a source line (model.py:31), a collective (#3), or one of XLA's own program"
-        " (xla#3, xla:model.py:31)",
+    naming = (
+        "a value, a parameter's path, a source line (model.py:31), a collective (#3), or one of XLA's own program"
+        " (xla#3, xla:model.py:31)"
     )
+    command.add_argument("name", metavar="NAME", help=naming)
     _propagation_options(command)
     _partition_options(command)
-    command.add_argument(
-        "--splits", action="store_true", help="how else the op could be split, and what that would cost"
-    )
-    command.add_argument("--collectives", action="store_true", help="the collectives of a source line, not its values")
-    command.add_argument("--whole", action="store_true", help="every step of a long chain")
+    _flag(command, "--splits", "how else the op could be split, and what that would cost")
+    _flag(command, "--collectives", "the collectives of a source line, not its values")
+    _flag(command, "--whole", "every step of a long chain")
     command.add_argument("--emit", choices=("json",), help="for programs")
 
 
@@ -155,11 +123,8 @@ def _add_report(commands: Any) -> None:
     command.add_argument(
         "--against", metavar="FILE|xla", help="compare with another program, or with what XLA's own partitioner makes"
     )
-    command.add_argument(
-        "--suggest",
-        action="store_true",
-        help="try annotations that save time, for the dearest collectives; minutes where there are 10,000 ops",
-    )
+    tried = "try annotations that save time, for the dearest collectives; minutes where there are 10,000 ops"
+    _flag(command, "--suggest", tried)
     command.add_argument("--plot", metavar="FILE.svg", help="draw the whole program, layers that repeat once")
     command.add_argument("--emit", choices=("json",), help="for programs")
     command.add_argument("-o", "--output", metavar="FILE.html", help="write one page for a browser")
@@ -172,12 +137,9 @@ def _add_simulate(commands: Any) -> None:
     _combine_option(command)
     command.add_argument("--trace", metavar="JSON", help="write a trace for Perfetto or chrome://tracing")
     command.add_argument("--plot", metavar="FILE.svg", help="draw who works when in a schedule, and what each holds")
-    command.add_argument(
-        "--semantics",
-        choices=("overlap", "synchronous", "contention"),
-        default="overlap",
-        help="of a schedule: transfers beside computing (the default), step by step, or sharing links",
-    )
+    links = "of a schedule: transfers beside computing (the default), step by step, or sharing links"
+    semantics = ("overlap", "synchronous", "contention")
+    command.add_argument("--semantics", choices=semantics, default=semantics[0], help=links)
     _runtime_option(command)
     command.add_argument(
         "--most", type=read_positive, default=10, metavar="N", help="steps of the critical path to print"
@@ -201,28 +163,22 @@ def _add_search(commands: Any) -> None:
     _plans_option(command, "all of the options below")
     command.add_argument("--microbatches", type=read_counts, metavar="K,K...", help="of pipelines (default: 2 to 128)")
     _words_option(command, "--schedules", "NAME,NAME...", "of pipelines, as 1f1b,1f1b-x2,zb-h1 (default: 1f1b)")
-    _words_option(
-        command,
-        "--orders",
-        "PDT,PTD...|all",
-        "of stages, data and tensors on the links, the outermost first (default: PDT)",
-    )
+    links = "of stages, data and tensors on the links, the outermost first (default: PDT)"
+    _words_option(command, "--orders", "PDT,PTD...|all", links)
     _words_option(command, "--strategy", "NAME,NAME...", "which arguments are split, as fsdp,zero2 (default: megatron)")
     for name, parts in _PARTS_OF_DATA.items():
         command.add_argument(
             name, type=read_counts, default=(1,), metavar="N,N...", help=f"of the data ways, how many {parts}"
         )
-    command.add_argument("--sequence", action="store_true", help="with sequence parallelism, too")
-    command.add_argument("--recompute", action="store_true", help="with layers computed again for the gradients, too")
-    command.add_argument(
-        "--donate", metavar="PATH", action="append", default=[], help="an argument that the update may overwrite"
-    )
+    _flag(command, "--sequence", "with sequence parallelism, too")
+    _flag(command, "--recompute", "with layers computed again for the gradients, too")
+    _several(command, "--donate", "PATH", "an argument that the update may overwrite")
     command.add_argument("--resume", metavar="FILE", help="keep prices there, and go on from those that are there")
     command.add_argument("--jobs", type=read_positive, default=1, metavar="N", help="processes that price (default: 1)")
     command.add_argument("--plot", metavar="FILE.svg", help="draw time against memory of all plans")
     command.add_argument("-o", "--output", metavar="OUT", help="write the best plan's schedule, for simulate")
     _save_plan_option(command, "the best plan")
-    command.add_argument("--all", action="store_true", help="price every plan, those of which it is certain, too")
+    _flag(command, "--all", "price every plan, those of which it is certain, too")
     command.add_argument("--most", type=read_positive, default=10, metavar="N", help="how many to print (default: 10)")
     command.add_argument("--emit", choices=("json",), help="for programs")
 
@@ -247,9 +203,8 @@ def _words_option(command: Any, name: str, metavar: str, said: str) -> None:
 
 def _add_calibrate(commands: Any) -> None:
     command = _parser(commands, "calibrate", "measure the devices here, and write a machine file for --machine")
-    command.add_argument(
-        "file", metavar="FILE", nargs="?", help="a program whose products and convolutions are measured"
-    )
+    measured = "a program whose products and convolutions are measured"
+    command.add_argument("file", metavar="FILE", nargs="?", help=measured)
     _load_options(command)
     _device_options(command)
     command.add_argument("-o", "--output", metavar="TOML", required=True, help="where to write the machine")
@@ -264,12 +219,7 @@ def _add_rank(commands: Any) -> None:
     _plans_option(command, "some of all for the devices")
     command.add_argument("--count", type=read_positive, default=20, metavar="N", help="so many at random (default: 20)")
     command.add_argument("--seed", type=read_seed, default=0, help="of the plans that are drawn (default: 0)")
-    command.add_argument(
-        "--machine",
-        type=read_machine,
-        metavar="NAME[:N]",
-        help="whose prices count, as cpu:8 (default: calibrated now)",
-    )
+    _machine_option(command, "whose prices count, as cpu:8 (default: calibrated now)")
     command.add_argument("--most", type=read_positive, default=20, metavar="N", help="how many to print (default: 20)")
     command.add_argument("--emit", choices=("json",), help="for programs")
 
@@ -309,7 +259,7 @@ def _add_diff(commands: Any) -> None:
     _propagation_options(command)
     _partition_options(command)
     command.add_argument("--most", type=read_positive, default=40, metavar="N", help="rows of each table (default: 40)")
-    command.add_argument("--exit-code", action="store_true", help="exit with 1 where anything differs, else with 0")
+    _flag(command, "--exit-code", "exit with 1 where anything differs, else with 0")
     _output_options(command)
 
 
@@ -320,14 +270,9 @@ def _add_check(commands: Any) -> None:
         "plan", metavar="PLAN", nargs="?", help="the plan file; the figures of plan.toml are in plan.golden.toml"
     )
     command.add_argument("file", metavar="PROGRAM", help="the program; - for standard input")
-    command.add_argument("--update", action="store_true", help="record the figures as they are now")
-    command.add_argument(
-        "--tolerance",
-        type=read_positive_float,
-        default=0.0,
-        metavar="T",
-        help="by what fraction figures may grow: 0.01",
-    )
+    _flag(command, "--update", "record the figures as they are now")
+    growth = "by what fraction figures may grow: 0.01"
+    command.add_argument("--tolerance", type=read_positive_float, default=0.0, metavar="T", help=growth)
     command.add_argument(
         "--replicated-over", type=read_positive, metavar="BYTES", help="of which size replicated values count (1 MiB)"
     )
@@ -340,9 +285,7 @@ def _add_export(commands: Any) -> None:
     command = _command(commands, "export", "write what a stock jax.jit needs to lay the program out so, as Python")
     _propagation_options(command)
     _partition_options(command)
-    command.add_argument(
-        "--compare", action="store_true", help="compile it by XLA for CPU devices, and show its program beside ours"
-    )
+    _flag(command, "--compare", "compile it by XLA for CPU devices, and show its program beside ours")
     _output_options(command)
 
 
@@ -357,7 +300,7 @@ def _add_reshard(commands: Any) -> None:
     command.add_argument("target", metavar="DST", help="the sharding wanted")
     command.add_argument("--shape", required=True, metavar="SHAPE", help="of the whole array, as f32[16,16]")
     command.add_argument("--memory-limit", type=read_positive, metavar="BYTES", help="that may be alive on a device")
-    command.add_argument("--no-drawing", action="store_true", help="only the plan")
+    _flag(command, "--no-drawing", "only the plan")
     command.add_argument("--emit", choices=("json",), help="for programs")
     _planning_options(command)
     command.set_defaults(objective="time")
@@ -411,26 +354,12 @@ def _command(commands: Any, name: str, summary: str, *, one_of: bool = False) ->
 
 def _load_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--format", choices=_FORMATS, help="of FILE, where name and content do not tell")
-    command.add_argument(
-        "--prepare",
-        action=argparse.BooleanOptionalAction,
-        help="inline calls and drop dead code as XLA does before propagation (default: for what JAX lowered)",
-    )
-    command.add_argument(
-        "--input",
-        action="append",
-        default=[],
-        type=read_input,
-        metavar="NAME=SHAPE|VALUE",
-        help="of an ONNX model: the size of an input (x=f32[8,16]), or its value (n=3, dims=[2,4]); may be repeated",
-    )
-    command.add_argument(
-        "--custom-call",
-        action="append",
-        default=[],
-        metavar="TARGET",
-        help="of a program that you trust: native code that may run, beside LAPACK; may be repeated",
-    )
+    prepared = "inline calls and drop dead code as XLA does before propagation (default: for what JAX lowered)"
+    command.add_argument("--prepare", action=argparse.BooleanOptionalAction, help=prepared)
+    sizes = "of an ONNX model: the size of an input (x=f32[8,16]), or its value (n=3, dims=[2,4]); may be repeated"
+    _several(command, "--input", "NAME=SHAPE|VALUE", sizes, read_input)
+    native = "of a program that you trust: native code that may run, beside LAPACK; may be repeated"
+    _several(command, "--custom-call", "TARGET", native)
     command.add_argument(
         "--configuration", metavar="NAME", help="which of an ONNX model's own device annotations count"
     )
@@ -438,71 +367,37 @@ def _load_options(command: argparse.ArgumentParser) -> None:
 
 def _propagation_options(command: argparse.ArgumentParser, *, plan: bool = True) -> None:
     _load_options(command)
-    command.add_argument(
-        "--annotate",
-        action="append",
-        default=[],
-        type=read_annotation,
-        metavar="NAME=SHARDING",
-        help="give a value its sharding: 'x={devices=[8]<=[8]}', or 'x=P(data,None)' with --mesh; may be repeated",
-    )
+    given = "give a value its sharding: 'x={devices=[8]<=[8]}', or 'x=P(data,None)' with --mesh; may be repeated"
+    _several(command, "--annotate", "NAME=SHARDING", given, read_annotation)
     if plan:
-        command.add_argument(
-            "--plan",
-            metavar="FILE",
-            help="annotations, mesh and machine of a TOML or JSON file; --annotate comes on top",
-        )
-    command.add_argument(
-        "--rule",
-        action="append",
-        default=[],
-        metavar="FILE.py",
-        help="Python that you trust, executed first: its hs.register_rule say how custom calls split; may be repeated",
-    )
+        below = "annotations, mesh and machine of a TOML or JSON file; --annotate comes on top"
+        command.add_argument("--plan", metavar="FILE", help=below)
+    rules = "Python that you trust, executed first: its hs.register_rule say how custom calls split; may be repeated"
+    _several(command, "--rule", "FILE.py", rules)
     command.add_argument(
         "--mesh", type=read_mesh, metavar="AXIS=N,...", help="axis names, major to minor: data=2,model=4"
     )
     for edge in ("outputs", "parameters"):
-        command.add_argument(
-            f"--to-{edge}",
-            action=argparse.BooleanOptionalAction,
-            help=f"{edge} may be given shardings (default: what JAX or the first line of FILE leaves open)",
-        )
+        opened = f"{edge} may be given shardings (default: what JAX or the first line of FILE leaves open)"
+        command.add_argument(f"--to-{edge}", action=argparse.BooleanOptionalAction, help=opened)
 
 
 def _runtime_option(command: Any) -> None:
-    command.add_argument(
-        "--runtime",
-        choices=("compiled", "eager"),
-        help="who runs it: XLA, which fuses ops, or a framework that launches a kernel an op (default: the machine's)",
-    )
+    who = "who runs it: XLA, which fuses ops, or a framework that launches a kernel an op (default: the machine's)"
+    command.add_argument("--runtime", choices=("compiled", "eager"), help=who)
 
 
 def _combine_option(command: Any) -> None:
-    command.add_argument(
-        "--no-combine",
-        dest="combine",
-        action="store_false",
-        help="price each collective alone, not as XLA's combiner joins those of one kind and group",
-    )
+    alone = "price each collective alone, not as XLA's combiner joins those of one kind and group"
+    command.add_argument("--no-combine", dest="combine", action="store_false", help=alone)
 
 
 def _partition_options(command: argparse.ArgumentParser, *, machine: bool = True) -> None:
     _planning_options(command, machine=machine)
-    command.add_argument(
-        "--trips",
-        action="append",
-        default=[],
-        type=read_trips,
-        metavar="LOOP=N",
-        help="how often a loop runs where FILE does not tell, by name or source line: while.7=100; may be repeated",
-    )
-    command.add_argument(
-        "--overlap",
-        choices=("off", "auto", "always"),
-        default="off",
-        help="matrix products as loops that permute tiles while they multiply others (default: off)",
-    )
+    often = "how often a loop runs where FILE does not tell, by name or source line: while.7=100; may be repeated"
+    _several(command, "--trips", "LOOP=N", often, read_trips)
+    loops = "matrix products as loops that permute tiles while they multiply others (default: off)"
+    command.add_argument("--overlap", choices=("off", "auto", "always"), default="off", help=loops)
 
 
 def _planning_options(command: argparse.ArgumentParser, *, machine: bool = True) -> None:
@@ -510,12 +405,24 @@ def _planning_options(command: argparse.ArgumentParser, *, machine: bool = True)
         "-n", "--num-partitions", type=read_positive, metavar="N", help="devices (default: what FILE says)"
     )
     if machine:
-        help_machine = "whose prices decide, as h100:16 (default: this one's)"
-        command.add_argument("--machine", type=read_machine, metavar="NAME[:N]", help=help_machine)
+        _machine_option(command, "whose prices decide, as h100:16 (default: this one's)")
     command.add_argument("--objective", choices=("time", "bytes"), help="what is minimised (default: time)")
 
 
 def _emit_options(command: argparse.ArgumentParser, *forms: str) -> None:
     command.add_argument("--emit", choices=forms, help="what to write")
     command.add_argument("-o", "--output", metavar="OUT", help="where to write it (default: standard output)")
-    command.add_argument("--metadata", action="store_true", help="keep op names and source frames in HLO text")
+    _flag(command, "--metadata", "keep op names and source frames in HLO text")
+
+
+def _machine_option(command: Any, said: str) -> None:
+    command.add_argument("--machine", type=read_machine, metavar="NAME[:N]", help=said)
+
+
+def _flag(command: Any, name: str, said: str) -> None:
+    command.add_argument(name, action="store_true", help=said)
+
+
+def _several(command: Any, name: str, metavar: str, said: str, read: Callable[[str], Any] | None = None) -> None:
+    """May be given again and again."""
+    command.add_argument(name, action="append", default=[], type=read, metavar=metavar, help=said)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
+from functools import partial
 from typing import Any
 
 _ANNOTATION = re.compile(r"(?P<name>.+?)=(?P<sharding>\{.*|(P|PartitionSpec)\(.*|\(.*)", re.DOTALL)
@@ -46,20 +47,14 @@ def read_plans(text: str) -> tuple[Any, ...]:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def read_seed(text: str) -> int:
+def _read_natural(what: str, text: str) -> int:
     """A whole number from 0 on."""
-    return _read_natural(text, "no seed")
-
-
-def read_rank(text: str) -> int:
-    """Likewise, of a process."""
-    return _read_natural(text, "no rank")
-
-
-def _read_natural(text: str, what: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text} is {what}: write 0, 1, 2 ...")
+        raise argparse.ArgumentTypeError(f"{text} is no {what}: write 0, 1, 2 ...")
     return int(text)
+
+
+read_seed, read_rank = partial(_read_natural, "seed"), partial(_read_natural, "rank")
 
 
 def read_positive_float(text: str) -> float:

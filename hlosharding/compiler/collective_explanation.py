@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hlosharding.compiler.split_explanation import told
@@ -166,21 +166,26 @@ def meant_collectives(found: Sequence[Collective], what: int | str | Collective)
 
 
 def explained_collective(
-    number: int | None,
-    collective: Collective,
-    op: Instruction | None,
+    number: int,
+    ours: Sequence[Collective],
+    theirs: Sequence[Collective] | None,
+    source: Module,
     propagation: Propagation | None,
-    splits: SplitAlternatives | None,
-    ours: tuple[Collective, ...] | None = None,
+    splits_of: Callable[[str], SplitAlternatives | None],
 ) -> CollectiveExplanation:
-    """Joins what is known of `op`, which needed a collective; `ours`: of one of XLA's what our program has there."""
-    if op is None or propagation is None:
-        return CollectiveExplanation(number, collective, op, None, (), splits, op and op.module.mesh, ours)
+    """Joins what is known of the op of `source` which needed one of `ours`, or of `theirs`, XLA's."""
+    collective = (ours if theirs is None else theirs)[number]
+    op = source.find(collective.needed_by if theirs is None else op_of_xla(source, ours, theirs, number))
+    if op is None:
+        return CollectiveExplanation(number, collective, None, None, (), None, None, None if theirs is None else ())
+    there, splits, mesh = None if theirs is None else ours_at(op, ours), splits_of(op.name), op.module.mesh
+    if propagation is None:
+        return CollectiveExplanation(number, collective, op, None, (), splits, mesh, there)
     asked = _OPERAND.search(collective.reason)
     numbers = [int(asked[1])] if asked else [n for n, o in enumerate(op.operands) if _is_split(propagation, o)]
     chains = [(n, _why(propagation, op.operands[n])) for n in numbers[:_MOST_OPERANDS] if n < len(op.operands)]
     operands = tuple((n, why) for n, why in chains if why is not None)
-    return CollectiveExplanation(number, collective, op, _why(propagation, op), operands, splits, op.module.mesh, ours)
+    return CollectiveExplanation(number, collective, op, _why(propagation, op), operands, splits, mesh, there)
 
 
 def _why(propagation: Propagation, inst: Instruction) -> Explanation | None:

@@ -14,15 +14,9 @@ from typing import Any, cast, overload
 from hlosharding import xla_bridge
 from hlosharding.collector import collector_waits
 from hlosharding.compiler.alternatives import best_program
-from hlosharding.compiler.collective_explanation import (
-    CollectiveExplanation,
-    explained_collective,
-    meant_collectives,
-    op_of_xla,
-    ours_at,
-)
+from hlosharding.compiler.collective_explanation import CollectiveExplanation, explained_collective, meant_collectives
 from hlosharding.compiler.silent_regions import broken_regions
-from hlosharding.compiler.split_explanation import SplitExplanation, explained_split
+from hlosharding.compiler.split_explanation import SplitExplanation, explained_split, splits_of
 from hlosharding.cost import CostReport, Machine, Topology, leaves_on_host, machine_of, machines, preset_of_kind
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import ExecutionError, PartitionError
@@ -39,7 +33,7 @@ from hlosharding.ir import (
     with_trip_counts,
 )
 from hlosharding.notebook import InNotebooks
-from hlosharding.partitioner import LocalProgram, OpPlan, PartitionOptions, ShardingOverride, alternatives_of
+from hlosharding.partitioner import LocalProgram, OpPlan, PartitionOptions, ShardingOverride
 from hlosharding.propagation import Propagation, propagate
 from hlosharding.sharding import has_unconstrained_dims, spell
 from hlosharding.spmd import Collective, collectives
@@ -134,18 +128,9 @@ class Partitioned(InNotebooks):
         """
         found = self.collectives if of is None else of
         numbers = dict.fromkeys(number for what in which for number in meant_collectives(found, what))
-        return [self._explain_collective(found, number, is_own=of is None, priced=priced) for number in numbers]
-
-    def _explain_collective(
-        self, found: Sequence[Collective], number: int, *, is_own: bool, priced: bool
-    ) -> CollectiveExplanation:
-        ours, source = self.collectives, self._source
-        name = found[number].needed_by if is_own else op_of_xla(source, ours, found, number)
-        op = source.find(name)
-        plan = self.plans.get(name) if priced and op is not None else None
-        there = None if is_own else ours_at(op, ours) if op is not None else ()
-        splits = alternatives_of(plan) if plan is not None else None
-        return explained_collective(number, found[number], op, self.propagation, splits, there)
+        ask = (lambda name: splits_of(self.plans, name)) if priced else (lambda _: None)
+        known = self.collectives, of, self._source, self.propagation, ask
+        return [explained_collective(number, *known) for number in numbers]
 
     def _explain_op(self, name: str) -> SplitExplanation:
         if self.was_partitioned:
@@ -470,12 +455,10 @@ def _broken(made: Partitioned) -> PartitionError | None:
 
 def prices_of(machine: Machine | Topology | None, num_devices: int, module: Module) -> Machine:
     """The machine whose prices decide."""
-    return machine_of(machine) if machine is not None else _fitting_machine(max(1, num_devices), module)
-
-
-def _fitting_machine(num_devices: int, module: Module) -> Machine:
-    """The preset that fits the devices of the traced function's mesh, if there is one, else JAX's."""
-    return default_machine(num_devices, module.signature.devices if module.signature is not None else None)
+    if machine is not None:
+        return machine_of(machine)
+    # The preset that fits the devices of the traced function's mesh, if there is one, else JAX's.
+    return default_machine(max(1, num_devices), module.signature.devices if module.signature is not None else None)
 
 
 _COMPILED_ALREADY = "XLA compiled this module already: listed and priced as it stands"

@@ -63,5 +63,10 @@ def explained_split(
 ) -> SplitExplanation:
     """Of the op of that name.  Raises ModuleError for a name that is not in the module."""
     inst = source.by_name(name)
-    plan = plans.get(inst.name)
-    return SplitExplanation(inst.name, inst.opcode, cause, plan and alternatives_of(plan), source.mesh)
+    return SplitExplanation(inst.name, inst.opcode, cause, splits_of(plans, inst.name), source.mesh)
+
+
+def splits_of(plans: Mapping[str, OpPlan], name: str) -> SplitAlternatives | None:
+    """How an op is split, and how else it could be; None where there was no choice."""
+    plan = plans.get(name)
+    return plan and alternatives_of(plan)

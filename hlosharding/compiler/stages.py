@@ -26,6 +26,11 @@ from hlosharding.propagation import Explanation, Propagation, propagate
 from hlosharding.sharding import HloSharding, without_partial_extremes
 
 
+def _told(name: str, about: str) -> Any:
+    """What JAX's own `Traced` says under that name."""
+    return property(lambda stage: getattr(stage._of_jax, name), doc=about)
+
+
 class _OfOneTrace:
     """What `jax.stages` say of the arguments and the result, at every stage."""
 
@@ -34,35 +39,12 @@ class _OfOneTrace:
         """JAX's own `Traced`."""
         raise NotImplementedError
 
-    @property
-    def in_tree(self) -> Any:
-        """Tree of the arguments, static ones left out."""
-        return self._of_jax.in_tree
-
-    @property
-    def out_tree(self) -> Any:
-        """Tree of the result."""
-        return self._of_jax.out_tree
-
-    @property
-    def in_avals(self) -> Any:
-        """Pytree of the arguments' abstract values."""
-        return self._of_jax.in_avals
-
-    @property
-    def donate_argnums(self) -> tuple[int, ...]:
-        """Numbers of the flat arguments whose buffers may be reused."""
-        return self._of_jax.donate_argnums
-
-    @property
-    def args_info(self) -> Any:
-        """Pytree of shapes, types, and whether the buffer may be reused."""
-        return self._of_jax.args_info
-
-    @property
-    def out_info(self) -> Any:
-        """Pytree of `jax.ShapeDtypeStruct`."""
-        return self._of_jax.out_info
+    in_tree = _told("in_tree", "Tree of the arguments, static ones left out.")
+    out_tree = _told("out_tree", "Tree of the result.")
+    in_avals = _told("in_avals", "Pytree of the arguments' abstract values.")
+    donate_argnums = _told("donate_argnums", "Numbers of the flat arguments whose buffers may be reused.")
+    args_info = _told("args_info", "Pytree of shapes, types, and whether the buffer may be reused.")
+    out_info = _told("out_info", "Pytree of `jax.ShapeDtypeStruct`.")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

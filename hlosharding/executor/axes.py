@@ -93,6 +93,15 @@ class Axes(DeviceGrid):
         found = self.digits_of(sharding.tiles.array, unordered=bool(sharding.subgroup_types))
         return found[:rank] if found is not None else None
 
+    def places(self, groups: Groups) -> Groups:
+        """The positions of device ids."""
+        return groups if self.is_natural else tuple(tuple(self.place[list(group)].tolist()) for group in groups)
+
+    @property
+    def every(self) -> str:
+        """All of them, as `text`."""
+        return self.text(tuple(range(len(self.names))))
+
     def text(self, parts: Parts) -> str:
         """Axis names as collectives take them: `"model"`, `("data", "model")` or `AXES` for all."""
         if parts == tuple(range(len(self.names))) and len(parts) > 1:

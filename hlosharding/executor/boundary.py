@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -106,28 +108,24 @@ def _leaf_shardings(module: Module, inst: Instruction) -> tuple[HloSharding, ...
     return leaves
 
 
-def _global_shape(local: Shape, sharding: HloSharding) -> Shape:
-    ways = sharding.data_dims or (1,) * local.rank
-    return local.with_dims(tuple(size * parts for size, parts in zip(local.dims, ways, strict=True)))
-
-
-def _derived(module: Module, instructions: Sequence[Instruction]) -> list[BoundaryArray]:
-    found = []
-    for inst in instructions:
-        for local, sharding in zip(inst.shape.leaves, _leaf_shardings(module, inst), strict=True):
-            found.append(BoundaryArray(_global_shape(local, sharding), sharding))
-    return found
+def _of_tile(tile: Shape, sharding: HloSharding) -> BoundaryArray:
+    """The array of even tiles."""
+    ways = sharding.data_dims or (1,) * tile.rank
+    dims = tuple(size * parts for size, parts in zip(tile.dims, ways, strict=True))
+    return BoundaryArray(tile.with_dims(dims), sharding)
 
 
 def boundary_arrays(
     module: Module, inputs: Sequence[BoundaryArray] | None, outputs: Sequence[BoundaryArray] | None
 ) -> tuple[tuple[BoundaryArray, ...], tuple[BoundaryArray, ...]]:
     """Layouts of all leaves of the parameters and of the root, checked against the local shapes."""
-    entry = module.entry
     sides = []
-    for given, instructions in ((inputs, entry.parameters), (outputs, (entry.root,))):
-        found = _derived(module, instructions) if given is None else list(given)
+    for given, instructions in ((inputs, module.entry.parameters), (outputs, (module.entry.root,))):
         local = [leaf for inst in instructions for leaf in inst.shape.leaves]
+        if given is None:
+            said = [sharding for inst in instructions for sharding in _leaf_shardings(module, inst)]
+            given = map(_of_tile, local, said)
+        found = list(given)
         if len(found) != len(local):
             raise ExecutionError(f"{len(found)} layouts for {len(local)} arrays at the boundary of {module.name}")
         for layout, shape in zip(found, local, strict=True):
@@ -140,7 +138,7 @@ def boundary_arrays(
     return sides[0], sides[1]
 
 
-# ---- tiles of host arrays
+# ---- tiles of whole arrays
 
 
 def split(array: Any, sharding: HloSharding, num_devices: int) -> list[np.ndarray]:
@@ -154,54 +152,43 @@ def split(array: Any, sharding: HloSharding, num_devices: int) -> list[np.ndarra
         return [whole if d == 0 else np.zeros_like(whole) for d in range(num_devices)]
     if sharding.kind != "tiled":
         return [whole] * num_devices
-    tile = sharding.tile_shape(whole.shape)
-    holders = set(sharding.tiles.flat)
-    first = _first_members(sharding)
-    tiles = []
-    for device in range(num_devices):
-        piece = np.zeros(tile, whole.dtype)
-        if device in holders and (first is None or device in first):
-            start, limit = sharding.tile_offset(whole.shape, device), sharding.tile_limit(whole.shape, device)
-            part = whole[tuple(slice(a, b) for a, b in zip(start, limit, strict=True))]
-            piece[tuple(slice(0, n) for n in part.shape)] = part
-        tiles.append(piece)
+    ways, tile = sharding.data_dims, tuple(sharding.tile_shape(whole.shape))
+    padded = np.zeros([n * t for n, t in zip(ways, tile, strict=True)], whole.dtype)
+    padded[tuple(map(slice, whole.shape))] = whole
+    grid = padded.reshape([size for pair in zip(ways, tile, strict=True) for size in pair])
+    pieces = grid.transpose(*range(0, 2 * len(ways), 2), *range(1, 2 * len(ways), 2)).reshape(sharding.num_tiles, *tile)
+    # What a subgroup adds up is the first member's; the others, and who holds nothing, have zeros.
+    tiles = [np.zeros(tile, whole.dtype)] * num_devices
+    for piece, holders in zip(pieces, _holders(sharding)[0], strict=True):
+        for device in holders.tolist():
+            tiles[device] = piece
     return tiles
 
 
-def _first_members(sharding: HloSharding) -> set[int] | None:
-    """Of a sharding with an unreduced subgroup the devices that get the value; the others get zeros."""
-    dim = sharding.subgroup_dim("unreduced")
-    if dim is None:
-        return None
-    return {int(d) for d in np.take(sharding.tiles.array, 0, axis=dim).reshape(-1)}
+def _holders(sharding: HloSharding) -> np.ndarray:
+    """Devices of a tiling as [number of the partial sum, tile, copy]."""
+    grid, dim = sharding.tiles.array, sharding.subgroup_dim("unreduced")
+    parts = grid[None] if dim is None else np.moveaxis(grid, dim, 0)
+    return parts.reshape(len(parts), sharding.num_tiles, -1)
 
 
-def assemble(tiles: Sequence[Any], sharding: HloSharding, shape: Sequence[int]) -> np.ndarray:
+def assemble(tiles: Sequence[Any] | np.ndarray, sharding: HloSharding, shape: Sequence[int]) -> np.ndarray:
     """The global array of `shape` from the tiles of all devices, by device id; padding is cut off.
 
     >>> assemble([np.array([0, 1]), np.array([2, 9])], HloSharding.parse("{devices=[2]<=[2]}"), (3,))
     array([0, 1, 2])
     """
+    return np.asarray(assembled(np.asarray(tiles), sharding, shape))
+
+
+def assembled(tiles: Any, sharding: HloSharding, shape: Sequence[int]) -> Any:
+    """The same of one array [device, *tile], numpy's or JAX's: a tile is read from the first device that holds it."""
     if sharding.is_unreduced():
-        return np.sum([np.asarray(t) for t in tiles], axis=0).astype(np.asarray(tiles[0]).dtype)
-    if sharding.kind == "maximal":
-        return np.asarray(tiles[sharding.tiles.first])
+        return tiles.sum(0, dtype=tiles.dtype)
     if sharding.kind != "tiled":
-        return np.asarray(tiles[0])
-    whole = np.zeros(tuple(shape), np.asarray(tiles[0]).dtype)
-    dim = sharding.subgroup_dim("unreduced")
-    for device in sharding.tiles.flat:
-        start, limit = sharding.tile_offset(shape, device), sharding.tile_limit(shape, device)
-        where = tuple(slice(a, b) for a, b in zip(start, limit, strict=True))
-        part = np.asarray(tiles[device])[tuple(slice(0, b - a) for a, b in zip(start, limit, strict=True))]
-        whole[where] = part if dim is None else _sum_of_partials(sharding, dim, tiles, device, part.shape)
-    return whole
-
-
-def _sum_of_partials(
-    sharding: HloSharding, dim: int, tiles: Sequence[Any], device: int, shape: tuple[int, ...]
-) -> np.ndarray:
-    lines = np.moveaxis(sharding.tiles.array, dim, -1).reshape(-1, sharding.tiles.dims[dim])
-    members = next(line for line in lines if device in line)
-    parts = [np.asarray(tiles[int(m)])[tuple(slice(0, n) for n in shape)] for m in members]
-    return np.sum(parts, axis=0).astype(parts[0].dtype)
+        return tiles[sharding.tiles.first if sharding.kind == "maximal" else 0]
+    ways = sharding.data_dims
+    grid = reduce(add, (tiles[holders[:, 0]] for holders in _holders(sharding))).reshape(*ways, *tiles.shape[1:])
+    order = [place for d in range(len(ways)) for place in (d, len(ways) + d)]
+    padded = grid.transpose(order).reshape([n * t for n, t in zip(ways, tiles.shape[1:], strict=True)])
+    return padded[tuple(map(slice, shape))]

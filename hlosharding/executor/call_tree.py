@@ -7,8 +7,9 @@ often: the rounds of a loop are told apart by dataflow, which runs down a functi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from heapq import heappop, heappush
 from itertools import takewhile
 from statistics import median
@@ -74,8 +75,10 @@ def by_calls(lines: Sequence[CodeLine]) -> tuple[list[CodeLine], dict[Instructio
     stacks = _stacks(lines, producers)
     if not any(stack.calls for stack in stacks.values()):
         return list(lines), {}
-    paths = _Rounds(lines, producers, stacks).paths()
-    return _together(lines, producers, paths), paths
+    numbers = {line.inst: n for n, line in enumerate(lines)}
+    operands = [tuple(numbers[o] for o in of if o in numbers) for of in producers]
+    paths = _Rounds(operands, [stacks[inst] for inst in numbers], list(map(_signature, numbers))).paths()
+    return _together(lines, operands, paths), dict(zip(numbers, paths, strict=True))
 
 
 # ---- stacks
@@ -158,27 +161,20 @@ class _Rounds:
     """
 
     def __init__(
-        self,
-        lines: Sequence[CodeLine],
-        producers: Sequence[tuple[Instruction, ...]],
-        stacks: Mapping[Instruction, _Calls],
+        self, operands: Sequence[Sequence[int]], stacks: Sequence[_Calls], signatures: Sequence[object]
     ) -> None:
-        number = {line.inst: n for n, line in enumerate(lines)}
-        self._instructions = tuple(number)
-        self._operands = [tuple(number[o] for o in of if o in number) for of in producers]
-        self._stacks = [stacks[inst] for inst in number]
-        self._signatures = list(map(_signature, number))
-        self._paths: list[Path] = [()] * len(lines)
+        self._operands, self._stacks, self._signatures = operands, stacks, signatures
+        self._paths: list[Path] = [()] * len(stacks)
         self._calls: dict[object, UserCall] = {}
 
-    def paths(self) -> dict[Instruction, Path]:
+    def paths(self) -> list[Path]:
         """Each line's calls; a round of a loop that makes several calls counts as one."""
         inside = list(range(len(self._stacks)))
         for depth in range(max(len(stack.calls) for stack in self._stacks)):
             # Lines of functions that were called less deep are through.
             inside = [n for n in inside if depth <= len(self._stacks[n].calls)]
             self._go_into(inside, depth)
-        return dict(zip(self._instructions, self._paths, strict=True))
+        return self._paths
 
     def _go_into(self, inside: Sequence[int], depth: int) -> None:
         rounds = self._rounds(inside, depth)
@@ -187,17 +183,12 @@ class _Rounds:
             stack, path, number = self._stacks[n], self._paths[n], rounds[n]
             if (path, number) in mixed:
                 outer = path[-1].name if path else "loop"
-                path = (*path, self._call((path, number), f"{outer}_round", is_round=True))
+                path = (*path, self._calls.setdefault((path, number), UserCall(f"{outer}_round", is_round=True)))
             if depth < len(stack.calls):
-                name = f"{stack.names[depth]}{'_grad' if stack.is_backward else ''}"
-                path = (*path, self._call((path, stack.is_backward, stack.calls[depth], number), name))
+                call = UserCall(f"{stack.names[depth]}{'_grad' if stack.is_backward else ''}")
+                key = path, stack.is_backward, stack.calls[depth], number
+                path = (*path, self._calls.setdefault(key, call))
             self._paths[n] = path
-
-    def _call(self, key: object, name: str, *, is_round: bool = False) -> UserCall:
-        found = self._calls.get(key)
-        if found is None:
-            found = self._calls[key] = UserCall(name, is_round)
-        return found
 
     def _mixed_rounds(self, inside: Sequence[int], rounds: Sequence[int], depth: int) -> set[tuple[Path, int]]:
         """Of functions that go through several rounds those that hold more than one call."""
@@ -214,21 +205,21 @@ class _Rounds:
         rounds = [0] * len(self._stacks)
         turned = [frozenset[int]()] * len(self._stacks)
         seen: Counter[object] = Counter()
-        quotas, nearby, steps = self._quotas(inside, depth), self._nearby(inside), _DataEdges(depth)
+        quotas, nearby, edge = self._quotas(inside, depth), self._nearby(inside), cache(partial(_data_edge, depth))
         for n in inside:
             near = nearby[n]
             number = max([rounds[o] for o in near]) if near else 0
             ups = frozenset[int]()
             for o in near:
                 if rounds[o] == number:
-                    ups |= self._turns(steps[self._stacks[o], self._stacks[n]], depth, turned[o])
+                    ups |= self._turns(edge(self._stacks[o], self._stacks[n]), depth, turned[o])
             # Lines that were merged flow up the text as well; only a new round brings the same ops again.
             what = self._paths[n], self._signatures[n]
             if ups and seen[number, what] >= quotas.get(what, len(self._stacks)):
                 number, ups = number + 1, frozenset()
             rounds[n], turned[n] = number, ups
             seen[number, what] += 1
-        return self._with_first_users(rounds, nearby, steps)
+        return self._with_first_users(rounds, nearby, edge)
 
     def _nearby(self, inside: Sequence[int]) -> dict[int, tuple[int, ...]]:
         """Of each line's operands those in the same call and of the same direction."""
@@ -261,7 +252,9 @@ class _Rounds:
         kept = turned if step.is_inside else turned - {depth + 1}
         return kept | {depth + step.is_inside} if step.goes_up else kept
 
-    def _with_first_users(self, rounds: list[int], nearby: dict[int, tuple[int, ...]], steps: _DataEdges) -> list[int]:
+    def _with_first_users(
+        self, rounds: list[int], nearby: dict[int, tuple[int, ...]], edge: Callable[[_Calls, _Calls], _DataEdge]
+    ) -> list[int]:
         """What depends on nothing of a loop's (a weight's cast) belongs to the round that uses it first."""
         latest: dict[int, int] = {}
         for n in reversed(nearby):
@@ -269,7 +262,7 @@ class _Rounds:
                 rounds[n] = latest.get(n, 0)
             for o in nearby[n]:
                 if not rounds[o]:
-                    before = max(0, rounds[n] - steps[self._stacks[o], self._stacks[n]].goes_up)
+                    before = max(0, rounds[n] - edge(self._stacks[o], self._stacks[n]).goes_up)
                     latest[o] = min(latest.get(o, before), before)
         return rounds
 
@@ -284,17 +277,9 @@ class _DataEdge:
     """The text of the function at a depth, or of one that it calls at one place: then it calls it again."""
 
 
-class _DataEdges(dict[tuple[_Calls, _Calls], _DataEdge]):
-    """The steps between stacks, seen at one depth; each is looked at once."""
-
-    def __init__(self, depth: int) -> None:
-        self._depth = depth
-
-    def __missing__(self, pair: tuple[_Calls, _Calls]) -> _DataEdge:
-        before, after = pair
-        is_inside = self._depth < len(before.calls) and before.site(self._depth) == after.site(self._depth)
-        step = self[pair] = _DataEdge(is_inside, _goes_up(before, after, self._depth + is_inside))
-        return step
+def _data_edge(depth: int, before: _Calls, after: _Calls) -> _DataEdge:
+    is_inside = depth < len(before.calls) and before.site(depth) == after.site(depth)
+    return _DataEdge(is_inside, _goes_up(before, after, depth + is_inside))
 
 
 def _goes_up(before: _Calls, after: _Calls, depth: int) -> bool:
@@ -316,21 +301,16 @@ def _signature(inst: Instruction) -> object:
 # ---- the order
 
 
-def _together(
-    lines: Sequence[CodeLine], producers: Sequence[tuple[Instruction, ...]], paths: Mapping[Instruction, Path]
-) -> list[CodeLine]:
+def _together(lines: Sequence[CodeLine], operands: Sequence[Sequence[int]], paths: Sequence[Path]) -> list[CodeLine]:
     """From what is ready the line that shares most calls with the one before, the earliest of those."""
-    numbers = {line.inst: i for i, line in enumerate(lines)}
-    operands = [[numbers[o] for o in of if o in numbers] for of in producers]
     is_late = _late(lines, operands)
     missing, users = _dependencies(lines, operands, is_late)
     ready: dict[Path, list[int]] = {}
     done = [False] * len(lines)
 
     def offer(number: int) -> None:
-        path = paths[lines[number].inst]
-        for depth in range(len(path) + 1):
-            heappush(ready.setdefault(path[:depth], []), number)
+        for depth in range(len(paths[number]) + 1):
+            heappush(ready.setdefault(paths[number][:depth], []), number)
 
     for number, count in enumerate(missing):
         if not count and not is_late[number]:
@@ -340,7 +320,7 @@ def _together(
     while len(order) < len(lines):
         number = _next(ready, done, path)
         order += (lines[n] for n in _with_late_operands(number, operands, done))
-        path = paths[lines[number].inst]
+        path = paths[number]
         for user in users[number]:
             missing[user] -= 1
             if not missing[user]:

@@ -171,7 +171,7 @@ def _operator(inst: Instruction) -> Write | None:
     if opcode == "select" and inst.operands[0].shape.dims == inst.shape.dims:
         return lambda forms: (f"jnp.where({', '.join(f.text for f in forms)})", ATOM)
     if opcode == "dot":
-        return _matmul if _is_matmul(inst) else None
+        return _infix("@", PRODUCT) if _is_matmul(inst) else None
     types = _TYPES.get(opcode)
     if types is None or not all(o.shape.is_array and o.shape.element_type in types for o in inst.operands):
         return None
@@ -196,10 +196,6 @@ def _infix(sign: str, level: int) -> Write:
     return write
 
 
-def _matmul(forms: Sequence[ArrayForm]) -> tuple[str, int]:
-    return f"{_within(forms[0], PRODUCT)} @ {_within(forms[1], UNARY)}", PRODUCT
-
-
 def _is_matmul(inst: Instruction) -> bool:
     dims, (lhs, rhs), config = inst.dot_dims, (o.shape for o in inst.operands), inst.proto.precision_config
     types = {lhs.element_type, rhs.element_type, inst.shape.element_type}
@@ -220,9 +216,8 @@ def _with_operator(inst: Instruction, args: Sequence[Expression], write: Write) 
         forms = [a.itself for a in args]
     else:
         forms = _operands(args, inst.shape.dims, first=1 if inst.opcode == "select" else 0)
-        if inst.opcode == "select" and all(a.text == f.text for a, f in zip(args, forms, strict=True)):
-            return None
-        if inst.opcode in _CALLS and all(a.text == f.text for a, f in zip(args, forms, strict=True)):
+        is_call = inst.opcode == "select" or inst.opcode in _CALLS
+        if is_call and all(a.text == f.text for a, f in zip(args, forms, strict=True)):
             return None
     text, level = write(forms)
     return Expression(text, inst.shape.dims, level, tuple(_kept_forms(inst, args, write)))

@@ -126,15 +126,11 @@ def inline_constant(inst: Instruction) -> Inline | None:
     return Inline(scalar_text(inst.literal), literal_text(inst.literal))
 
 
-def _no_number(_inst: Instruction) -> Inline | None:
-    return None
-
-
 def flow_of(
     computation: Computation,
     *,
     inline: bool = True,
-    numbers: Callable[[Instruction], Inline | None] = _no_number,
+    numbers: Callable[[Instruction], Inline | None] = lambda _: None,
     on_host: Mapping[Instruction, Container[int]] = MappingProxyType({}),
 ) -> Flow:
     """Resolve a computation.  Without `inline` every constant is a line, and moves to another memory are none.

@@ -5,7 +5,7 @@ Floor: executor.  Plans only; `source.py` writes the text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -18,7 +18,6 @@ from hlosharding.ir import Instruction, Sameness, layers
 _MANY_ARGUMENTS, _MANY_RESULTS = 12, 4
 """More of them than this, and a function that is called once would be harder to read than its lines.  Half as many
 leave out a quarter of the functions, twice as many add a quarter."""
-_NO_PATHS: Mapping[Instruction, Path] = {}
 NEARBY = 48
 """References over fewer lines than this are part of what makes two lines equal: without them hashes of stretches would
 say less.  Half and double make programs 0.002 shorter."""
@@ -64,7 +63,7 @@ def plan(
     lines: Sequence[CodeLine],
     live_out: Iterable[Leaf],
     sameness: Sameness,
-    paths: Mapping[Instruction, Path] = _NO_PATHS,
+    paths: Mapping[Instruction, Path],
     depth: int = 0,
 ) -> tuple[Step, ...]:
     """Lines with the user's calls, and what else is repeated, turned into calls of functions.
@@ -74,10 +73,7 @@ def plan(
     """
     body = _BodyLines(lines, live_out, sameness, paths)
     calls = body.user_calls(depth)
-    is_free = [True] * len(lines)
-    for start, (_, length) in calls.items():
-        is_free[start : start + length] = [False] * length
-    calls.update(body.repeats(is_free))
+    calls.update(body.repeats({i for start, (_, length) in calls.items() for i in range(start, start + length)}))
     return tuple(_merged(lines, calls))
 
 
@@ -97,15 +93,15 @@ class _BodyLines:
         self.references = [_references(line, self.producer) for line in lines]
         self.used_by = live_ranges(lines, live_out)
 
-    def repeats(self, is_free: Sequence[bool]) -> dict[int, tuple[FunctionCall, int]]:
-        """Calls for stretches that occur again and again among the free lines, each with its length."""
+    def repeats(self, taken: Container[int]) -> dict[int, tuple[FunctionCall, int]]:
+        """Calls for stretches that occur again and again among the other lines, each with its length."""
         keys = _keys(self.lines, self.references, self.numbers)
-        keys = [key if free else -1 - i for i, (key, free) in enumerate(zip(keys, is_free, strict=True))]
+        keys = [-1 - i if i in taken else key for i, key in enumerate(keys)]
         lowest = min(keys, default=0)
         found = layers.find_repeats(
             [key - lowest for key in keys], self.references, alive_before(self.lines, self.used_by)
         )
-        return {start: (call, r.length) for r in found for start, call in self._calls(r, self.paths, 0, "")}
+        return dict(made for repeat in found for made in self._calls(repeat, 0, ""))
 
     def user_calls(self, depth: int) -> dict[int, tuple[FunctionCall, int]]:
         """Calls for the user's own, outermost first; one not worth a function leaves its place to those inside."""
@@ -160,33 +156,24 @@ class _BodyLines:
     def _called(self, runs: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, tuple[FunctionCall, int]]]:
         depth, begin, end = runs[0]
         repeat = layers.Repeat(end - begin, tuple(begin for _, begin, _ in runs))
-        name = self.paths[self.lines[begin].inst][depth].name
-        for start, call in self._calls(repeat, self.paths, depth + 1, name):
-            yield start, (call, repeat.length)
+        return self._calls(repeat, depth + 1, self.paths[self.lines[begin].inst][depth].name)
 
-    def _calls(
-        self, repeat: layers.Repeat, paths: Mapping[Instruction, Path], depth: int, name: str
-    ) -> Iterator[tuple[int, FunctionCall]]:
+    def _calls(self, repeat: layers.Repeat, depth: int, name: str) -> Iterator[tuple[int, tuple[FunctionCall, int]]]:
         stretches = [self.lines[s : s + repeat.length] for s in repeat.starts]
         slots, body = _with_slots(stretches, repeat.starts, self.producer)
-        outputs = sorted(
-            {
-                at
-                for start, stretch in zip(repeat.starts, stretches, strict=True)
-                for at in _outputs(stretch, start + repeat.length, self.used_by)
-            }
-        )
+        ends = [start + repeat.length for start in repeat.starts]
+        outputs = sorted({at for each in zip(stretches, ends, strict=True) for at in _outputs(*each, self.used_by)})
         results = tuple(body[i].defines[j] for i, j in outputs)
         is_planned = name or repeat.length > layers.MIN_SAVING
-        steps = plan(body, results, self.sameness, paths, depth) if is_planned else tuple(body)
+        steps = plan(body, results, self.sameness, self.paths, depth) if is_planned else tuple(body)
         parameters = tuple(Formal(i, _var(key[0])) for key, i in slots.items())
         taken = tuple(leaf.index for line in body for leaf in line.uses if isinstance(leaf, Formal))
         key = name, self._shape(repeat.starts[0], repeat.starts[0] + repeat.length), taken, tuple(outputs)
         shared = Shared(parameters, steps, results, tuple(body), len(stretches), name, key)
-        for number, (start, stretch) in enumerate(zip(repeat.starts, stretches, strict=True)):
+        for number, (start, stretch, end) in enumerate(zip(repeat.starts, stretches, ends, strict=True)):
             made = [stretch[i].defines[j] for i, j in outputs]
-            kept = tuple(v if self.used_by.get(v, -1) >= start + repeat.length else None for v in made)
-            yield start, FunctionCall(shared, tuple(key[number] for key in slots), kept)
+            kept = tuple(v if self.used_by.get(v, -1) >= end else None for v in made)
+            yield start, (FunctionCall(shared, tuple(key[number] for key in slots), kept), repeat.length)
 
 
 def _merged(lines: Sequence[CodeLine], calls: dict[int, tuple[FunctionCall, int]]) -> Iterator[Step]:
@@ -260,12 +247,7 @@ def _with_slots(
 
 def live_ranges(steps: Sequence[Step], live_out: Iterable[Leaf]) -> dict[Leaf, int]:
     """The last step that uses each value; len(steps) for those that live on."""
-    last: dict[Leaf, int] = {}
-    for i, step in enumerate(steps):
-        for leaf in step.uses:
-            last[leaf] = i
-    last.update((leaf, len(steps)) for leaf in live_out)
-    return last
+    return {leaf: i for i, step in enumerate(steps) for leaf in step.uses} | dict.fromkeys(live_out, len(steps))
 
 
 def alive_before(steps: Sequence[Step], last: Mapping[Leaf, int]) -> list[int]:

@@ -5,7 +5,8 @@ Floor: executor.  Who takes part in a collective is said in `spmd`, what a progr
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
+from functools import wraps
 
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.emit import EMITTERS, EmittedOp, raw
@@ -30,14 +31,30 @@ def _groups(op: EmittedOp) -> Groups:
 
 def _axes_and_groups(op: EmittedOp) -> tuple[str, str]:
     """The axis names, and the `axis_index_groups` argument where they do not suffice."""
-    axes = op.program.axes
-    groups = _groups(op)
+    axes, groups = op.program.axes, _groups(op)
     parts = axes.parts_of(groups, ordered=is_ordered(op.inst))
     if parts is not None and parts:
         return axes.text(parts), ""
-    places = groups if axes.is_natural else tuple(tuple(axes.place[list(group)].tolist()) for group in groups)
-    every = axes.text(tuple(range(len(axes.names))))
-    return every, f", axis_index_groups={op.program.groups(places)}"
+    return axes.every, f", axis_index_groups={op.program.groups(axes.places(groups))}"
+
+
+_Write = Callable[[EmittedOp, str, str], str]
+
+
+def _over_groups(opcode: str) -> Callable[[_Write], _Write]:
+    """Enters how a collective is written over axes and groups; each device alone has its operands for results."""
+
+    def enter(write: _Write) -> _Write:
+        @wraps(write)
+        def emit(op: EmittedOp) -> str:
+            if all(len(group) == 1 for group in _groups(op)):
+                return f"({op.arg_list},)" if op.inst.shape.is_tuple and len(op.args) == 1 else one_or_tuple(op.args)
+            return write(op, *_axes_and_groups(op))
+
+        EMITTERS.add(opcode, emit)
+        return write
+
+    return enter
 
 
 def _reduces_by(inst: Instruction) -> str | None:
@@ -51,25 +68,16 @@ def _reduces_by(inst: Instruction) -> str | None:
     return REDUCERS.get(name or "")
 
 
-def _is_alone(op: EmittedOp) -> bool:
-    return all(len(g) == 1 for g in _groups(op))
-
-
-@EMITTERS.register("all-reduce")
-def _all_reduce(op: EmittedOp) -> str:
-    operand = one_or_tuple(op.args)
-    if _is_alone(op):
-        return operand
+@_over_groups("all-reduce")
+def _all_reduce(op: EmittedOp, axes: str, groups: str) -> str:
     function = _reduces_by(op.inst)
-    axes, groups = _axes_and_groups(op)
     if function is not None:
         may_be_nan = function != "psum" and op.inst.operands[0].shape.is_floating
         call = f"keeping_nan(lax.{function}, " if may_be_nan else f"lax.{function}("
-        return f"{call}{operand}, {axes}{groups})"
+        return f"{call}{one_or_tuple(op.args)}, {axes}{groups})"
     if _has_own_collective(op):
         return raw(op)
-    texts = [_reduced_by_exchange(op, text, axes, groups) for text in op.args]
-    return one_or_tuple(texts)
+    return one_or_tuple([_reduced_by_exchange(op, text, axes, groups) for text in op.args])
 
 
 def _has_own_collective(op: EmittedOp) -> bool:
@@ -103,21 +111,14 @@ def _reduced_by_exchange(op: EmittedOp, text: str, axes: str, groups: str) -> st
     return f"lax.reshape(lax.all_gather({piece}, {axes}, tiled=True{groups}), {shape.dims})"
 
 
-@EMITTERS.register("all-gather")
-def _all_gather(op: EmittedOp) -> str:
-    operand = one_or_tuple(op.args)
-    if _is_alone(op):
-        return operand
-    axes, groups = _axes_and_groups(op)
-    return f"lax.all_gather({operand}, {axes}, axis={op.inst.dimensions[0]}, tiled=True{groups})"
+@_over_groups("all-gather")
+def _all_gather(op: EmittedOp, axes: str, groups: str) -> str:
+    return f"lax.all_gather({one_or_tuple(op.args)}, {axes}, axis={op.inst.dimensions[0]}, tiled=True{groups})"
 
 
-@EMITTERS.register("reduce-scatter")
-def _reduce_scatter(op: EmittedOp) -> str:
+@_over_groups("reduce-scatter")
+def _reduce_scatter(op: EmittedOp, axes: str, groups: str) -> str:
     operand = one_or_tuple(op.args)
-    if _is_alone(op):
-        return operand
-    axes, groups = _axes_and_groups(op)
     if _reduces_by(op.inst) != "psum":
         # XLA's own loses NaN on CPU devices.
         is_kept = _has_own_collective(op) and not op.inst.operands[0].shape.is_floating
@@ -137,11 +138,8 @@ def _scattered_by_exchange(op: EmittedOp, axes: str, groups: str) -> str:
     return one_or_tuple(texts)
 
 
-@EMITTERS.register("all-to-all")
-def _all_to_all(op: EmittedOp) -> str:
-    if _is_alone(op):
-        return op.args[0] if not op.inst.shape.is_tuple else f"({op.arg_list},)"
-    axes, groups = _axes_and_groups(op)
+@_over_groups("all-to-all")
+def _all_to_all(op: EmittedOp, axes: str, groups: str) -> str:
     if not op.inst.shape.is_tuple:
         dim = op.inst.dimensions[0]
         return f"lax.all_to_all({op.args[0]}, {axes}, {dim}, {dim}, tiled=True{groups})"
@@ -155,28 +153,15 @@ def _all_to_all(op: EmittedOp) -> str:
 def _collective_permute(op: EmittedOp) -> str:
     if len(op.args) > 1 and not op.inst.shape.is_tuple:
         raise ExecutionError("a collective-permute into a given buffer", where=op.inst.where)
-    pairs = permute_pairs(op.inst, Devices(op.program.num_devices))
-    axes = op.program.axes
+    axes, pairs = op.program.axes, permute_pairs(op.inst, Devices(op.program.num_devices))
     along = axes.permute_parts(pairs)
-    if along is not None:
-        names, local = axes.text(along[0]), along[1]
-    else:
-        names = axes.text(tuple(range(len(axes.names))))
-        local = (
-            pairs
-            if axes.is_natural
-            else tuple(map(tuple, axes.place[np.array(pairs, np.int64).reshape(-1, 2)].tolist()))
-        )
-    permuted = [f"lax.ppermute({a}, {names}, {op.program.groups(local)})" for a in op.args]
-    return one_or_tuple(permuted)
+    names, local = (axes.text(along[0]), along[1]) if along is not None else (axes.every, axes.places(pairs))
+    return one_or_tuple([f"lax.ppermute({a}, {names}, {op.program.groups(local)})" for a in op.args])
 
 
-@EMITTERS.register("collective-broadcast")
-def _collective_broadcast(op: EmittedOp) -> str:
-    if _is_alone(op):
-        return op.args[0]
+@_over_groups("collective-broadcast")
+def _collective_broadcast(op: EmittedOp, axes: str, groups: str) -> str:
     # Gather and take the first: pbroadcast does not run on CPU.
-    axes, groups = _axes_and_groups(op)
     return f"lax.index_in_dim(lax.all_gather({op.args[0]}, {axes}{groups}), 0, keepdims=False)"
 
 
@@ -189,8 +174,7 @@ def _ragged_all_to_all(op: EmittedOp) -> str:
 @EMITTERS.register("partition-id")
 def _partition_id(op: EmittedOp) -> str:
     axes = op.program.axes
-    names = axes.text(tuple(range(len(axes.names))))
-    place = f"lax.convert_element_type(lax.axis_index({names}), np.uint32)"
+    place = f"lax.convert_element_type(lax.axis_index({axes.every}), np.uint32)"
     if axes.is_natural:
         return place
     return f"lax.dynamic_index_in_dim(np.array({list(axes.devices)}, np.uint32), {place}, keepdims=False)"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hlosharding.executor.emit import EMITTERS, EmittedOp, WriteOp, raw
 from hlosharding.executor.text import dtype_text
-from hlosharding.ir import Instruction, Shape
+from hlosharding.ir import Shape
 
 # opcode -> function of jax.lax with the same operands
 SIMPLE = {
@@ -24,19 +24,10 @@ SIMPLE = {
 }  # fmt: skip
 COMPLEX = ("c64", "c128")
 # Function -> element types that it refuses or treats in another way than HLO; those take the op's own StableHLO.
-_RAW_TYPES = {
-    "abs": ("pred",),
-    "add": ("pred",),
-    "clamp": ("pred",),
-    "divide": ("pred",),
+_RAW_TYPES = dict.fromkeys("abs add clamp divide multiply negate remainder sign subtract".split(), ("pred",)) | {
     # XLA compares real parts, lax the imaginary ones, too.
     "maximum": COMPLEX,
     "minimum": COMPLEX,
-    "multiply": ("pred",),
-    "negate": ("pred",),
-    "remainder": ("pred",),
-    "sign": ("pred",),
-    "subtract": ("pred",),
 }
 _COMPARE = {"EQ": "eq", "NE": "ne", "GE": "ge", "GT": "gt", "LE": "le", "LT": "lt"}
 
@@ -52,15 +43,13 @@ _CALLS: dict[str, WriteOp] = {
     "bitcast-convert": lambda op: f"lax.bitcast_convert_type({op.args[0]}, {dtype_text(op.inst.shape)})",
     "round-nearest-afz": lambda op: f"lax.round({op.args[0]}, lax.RoundingMethod.AWAY_FROM_ZERO)",
     "round-nearest-even": lambda op: f"lax.round({op.args[0]}, lax.RoundingMethod.TO_NEAREST_EVEN)",
-    "reduce-precision": lambda op: f"lax.reduce_precision({op.args[0]}, {_bits(op.inst)})",
+    "reduce-precision": lambda op: (
+        f"lax.reduce_precision({op.args[0]}, {op.inst.proto.exponent_bits}, {op.inst.proto.mantissa_bits})"
+    ),
     "stochastic-convert": raw,
 }
 for _opcode, _write in _CALLS.items():
     EMITTERS.add(_opcode, _write)
-
-
-def _bits(inst: Instruction) -> str:
-    return f"{inst.proto.exponent_bits}, {inst.proto.mantissa_bits}"
 
 
 @EMITTERS.register("convert")

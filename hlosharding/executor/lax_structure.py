@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from hlosharding.executor.emit import EMITTERS, REFUSED, EmittedOp, WriteOp, raw
 from hlosharding.executor.text import dtype_text, tuple_text
-from hlosharding.ir import Shape
 
 _CALLS: dict[str, WriteOp] = {
     # Order between side effects: the ops that make them are refused, so that a token carries nothing.
     "after-all": lambda op: "()",
     "concatenate": lambda op: f"lax.concatenate([{op.arg_list}], {op.inst.dimensions[0]})",
     "get-dimension-size": lambda op: f"np.int32({op.inst.operands[0].shape.dims[op.inst.dimensions[0]]})",
-    "iota": lambda op: f"lax.broadcasted_iota({_type_and_dims(op.inst.shape)}, {op.inst.iota_dimension})",
+    "iota": lambda op: f"lax.broadcasted_iota({dtype_text(op.inst.shape)}, {_dims(op)}, {op.inst.iota_dimension})",
     "opt-barrier": lambda op: f"lax.optimization_barrier({op.args[0]})",
     "pad": lambda op: f"lax.pad({op.arg_list}, {tuple_text([(d.low, d.high, d.interior) for d in op.inst.padding])})",
     "reverse": lambda op: f"lax.rev({op.args[0]}, {tuple_text(op.inst.dimensions)})",
@@ -24,8 +23,8 @@ for _opcode, _write in _CALLS.items():
     EMITTERS.add(_opcode, _write)
 
 
-def _type_and_dims(shape: Shape) -> str:
-    return f"{dtype_text(shape)}, {tuple_text(shape.dims)}"
+def _dims(op: EmittedOp) -> str:
+    return tuple_text(op.inst.shape.dims)
 
 
 @EMITTERS.register("constant")
@@ -34,23 +33,22 @@ def _constant(op: EmittedOp) -> str:
     if not shape.is_array:
         return "()"
     if 0 in shape.dims:  # XLA of jax 0.11 does not survive such a constant as the result of a shard_map
-        return f"lax.full({tuple_text(shape.dims)}, 0, {dtype_text(shape)})"
+        return f"lax.full({_dims(op)}, 0, {dtype_text(shape)})"
     return op.program.constant(op.inst.literal)
 
 
 @EMITTERS.register("broadcast")
 def _broadcast(op: EmittedOp) -> str:
-    dims = op.inst.dimensions
-    if not dims:
-        return f"lax.broadcast({op.args[0]}, {tuple_text(op.inst.shape.dims)})"
-    return f"lax.broadcast_in_dim({op.args[0]}, {tuple_text(op.inst.shape.dims)}, {tuple_text(dims)})"
+    if not op.inst.dimensions:
+        return f"lax.broadcast({op.args[0]}, {_dims(op)})"
+    return f"lax.broadcast_in_dim({op.args[0]}, {_dims(op)}, {tuple_text(op.inst.dimensions)})"
 
 
 @EMITTERS.register("reshape", "bitcast")
 def _reshape(op: EmittedOp) -> str:
     if op.inst.shape.element_type != op.inst.operands[0].shape.element_type:
         return f"lax.bitcast_convert_type({op.args[0]}, {dtype_text(op.inst.shape)})"
-    return f"lax.reshape({op.args[0]}, {tuple_text(op.inst.shape.dims)})"
+    return f"lax.reshape({op.args[0]}, {_dims(op)})"
 
 
 @EMITTERS.register("slice")
@@ -63,24 +61,22 @@ def _slice(op: EmittedOp) -> str:
 
 @EMITTERS.register("rng-bit-generator")
 def _rng_bit_generator(op: EmittedOp) -> str:
-    state, bits = op.inst.shape.tuple_shapes
-    # The state's forms that lax takes; XLA knows some more.
-    if (state.element_type, state.dims) not in (
-        ("u32", (4,)),
-        ("u64", (2,)),
-    ) or op.inst.proto.rng_algorithm not in NAMES:
+    (state, bits), algorithm = op.inst.shape.tuple_shapes, NAMES.get(op.inst.proto.rng_algorithm)
+    if (state.element_type, state.dims) not in _STATES or algorithm is None:
         return raw(op)
-    algorithm = f"lax.RandomAlgorithm.{NAMES[op.inst.proto.rng_algorithm]}"
-    return f"lax.rng_bit_generator({op.args[0]}, {tuple_text(bits.dims)}, {dtype_text(bits)}, {algorithm})"
+    kind = f"lax.RandomAlgorithm.{algorithm}"
+    return f"lax.rng_bit_generator({op.args[0]}, {tuple_text(bits.dims)}, {dtype_text(bits)}, {kind})"
 
 
 NAMES = {0: "RNG_DEFAULT", 1: "RNG_THREE_FRY", 2: "RNG_PHILOX"}
+_STATES = (("u32", (4,)), ("u64", (2,)))
+"""Of generators, those that lax takes; XLA knows some more."""
 
 
 @EMITTERS.register("rng")
 def _rng(op: EmittedOp) -> str:
     if op.inst.proto.distribution == 1 and op.inst.shape.element_type in ("f32", "f64"):
-        return f"lax.rng_uniform({op.arg_list}, {tuple_text(op.inst.shape.dims)})"
+        return f"lax.rng_uniform({op.arg_list}, {_dims(op)})"
     return raw(op)
 
 

@@ -6,6 +6,7 @@ Floor: executor.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -36,6 +37,7 @@ def find_devices(number: int, devices: Sequence[Any] | None = None) -> list[Any]
     return found[:number]
 
 
+@dataclass(eq=False, repr=False)
 class ShardMapProgram:
     """One partitioned module with its generated source.
 
@@ -43,31 +45,27 @@ class ShardMapProgram:
     array at the boundary (default: from the module's sharding table, all tiles even).
     """
 
-    def __init__(
-        self,
-        module: Module,
-        *,
-        inputs: Sequence[BoundaryArray] | None = None,
-        outputs: Sequence[BoundaryArray] | None = None,
-        causes: Mapping[int, str] | None = None,
-    ) -> None:
-        self.module = module
-        self.num_devices = max(1, module.num_partitions)
-        self._arguments = (inputs, outputs, causes)
-        self._compiled: dict[Any, Executable] = {}
+    module: Module
+    _: KW_ONLY
+    inputs: Sequence[BoundaryArray] | None = None
+    outputs: Sequence[BoundaryArray] | None = None
+    _compiled: dict[Any, Executable] = field(default_factory=dict[Any, Executable], init=False)
+
+    @property
+    def num_devices(self) -> int:
+        """That it is for."""
+        return max(1, self.module.num_partitions)
 
     @cached_property
     def boundary(self) -> tuple[tuple[BoundaryArray, ...], tuple[BoundaryArray, ...]]:
         """Global shape and sharding of each array that enters, and of each that leaves."""
-        inputs, outputs, _ = self._arguments
-        return boundary_arrays(self.module, inputs, outputs)
+        return boundary_arrays(self.module, self.inputs, self.outputs)
 
     @cached_property
     def written(self) -> ProgramSource:
         """The generated source with what belongs to it."""
-        inputs, outputs, causes = self._arguments
         with blaming(self.module):
-            return write_source(self.module, inputs=inputs, outputs=outputs, causes=causes)
+            return write_source(self.module, inputs=self.inputs, outputs=self.outputs)
 
     @property
     def source(self) -> str:
@@ -114,5 +112,4 @@ class ShardMapProgram:
 
     def run_reference(self, *arrays: Any) -> list[np.ndarray]:
         """As `run`, by the reference executor: no mesh, one CPU device is enough."""
-        inputs, outputs, _ = self._arguments
-        return run_reference(self.module, arrays, self.num_devices, inputs=inputs, outputs=outputs)
+        return run_reference(self.module, arrays, self.num_devices, inputs=self.inputs, outputs=self.outputs)

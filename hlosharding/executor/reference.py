@@ -6,8 +6,9 @@ collectives, partition ids and control flow around them are interpreted in numpy
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -74,82 +75,67 @@ def run_local(module: Module, arguments: Values, num_devices: int | None = None)
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """Local lines that run as one compiled module, then lines that are interpreted."""
+    """Local lines that run as one compiled module."""
 
     program: Any
     inputs: tuple[Var, ...]
     outputs: tuple[Var, ...]
-    special: tuple[CodeLine, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _StagedComputation:
-    flow: Flow
-    stages: tuple[_Stage, ...]
 
 
 class _ReferenceRun:
     def __init__(self, module: Module, num_devices: int) -> None:
         self._count = num_devices
-        self._plans: dict[Computation, _StagedComputation] = {}
+        self._plans: dict[Computation, tuple[Flow, list[_Stage | CodeLine]]] = {}
         self._communicates: dict[Computation, bool] = {}
 
     def computation(self, computation: Computation, arguments: Values) -> Values:
         """Run for the devices in `arguments`: leaves of the parameters in, leaves of the root out."""
         if not arguments:
             return {}
-        plan = self._plan(computation)
+        flow, stages = self._plan(computation)
         env: Env = {}
-        parameters = [leaf for tree in plan.flow.parameters for leaf in leaves(tree)]
+        parameters = [leaf for tree in flow.parameters for leaf in leaves(tree)]
         for number, var in enumerate(parameters):
             env[_var(var)] = {device: values[number] for device, values in arguments.items()}
         devices = list(arguments)
-        for stage in plan.stages:
-            self._run_stage(stage, env, devices)
-        return {d: [env[_var(leaf)][d] for leaf in leaves(plan.flow.result)] for d in devices}
-
-    def _run_stage(self, stage: _Stage, env: Env, devices: Sequence[int]) -> None:
-        if stage.outputs:
-            for var in stage.outputs:
-                env[var] = {}
-            for device in devices:
-                results = stage.program.run([[env[var][device]] for var in stage.inputs])
-                for var, result in zip(stage.outputs, results, strict=True):
-                    env[var][device] = result[0]
-        for line in stage.special:
-            operands = {d: [_leaf_values(tree, env, d) for tree in line.operands] for d in devices}
-            results = self._special(line.inst, operands)
-            for number, var in enumerate(line.defines):
-                env[var] = {d: np.asarray(results[d][number]) for d in devices}
+        for stage in stages:
+            if isinstance(stage, _Stage):
+                made, run = stage.outputs, stage.program.run
+                found = {d: [r[0] for r in run([[env[var][d]] for var in stage.inputs])] for d in devices}
+            else:
+                made = stage.defines
+                operands = {d: [_leaf_values(tree, env, d) for tree in stage.operands] for d in devices}
+                found = self._special(stage.inst, operands)
+            for number, var in enumerate(made):
+                env[var] = {d: np.asarray(found[d][number]) for d in devices}
+        return {d: _leaf_values(flow.result, env, d) for d in devices}
 
     # ---- planning
 
-    def _plan(self, computation: Computation) -> _StagedComputation:
+    def _plan(self, computation: Computation) -> tuple[Flow, list[_Stage | CodeLine]]:
         if computation not in self._plans:
             flow = flow_of(computation, inline=False)
-            self._plans[computation] = _StagedComputation(flow, tuple(self._stages(flow)))
+            self._plans[computation] = flow, list(self._stages(flow))
         return self._plans[computation]
 
-    def _stages(self, flow: Flow) -> Iterable[_Stage]:
+    def _stages(self, flow: Flow) -> Iterator[_Stage | CodeLine]:
         levels = self._levels(flow.lines)
-        last_use: dict[Var, float] = {_var(leaf): len(flow.lines) + 1 for leaf in leaves(flow.result)}
+        last_use = dict.fromkeys(map(_var, leaves(flow.result)), len(flow.lines) * 2 + 2)
         for line in flow.lines:
-            at = levels[line.inst] + (0.5 if self._is_special(line.inst) else 0)
             for leaf in line.uses:
-                last_use[_var(leaf)] = max(last_use.get(_var(leaf), 0), at)
-        for level in range(max(levels.values(), default=-1) + 1):
-            here = [line for line in flow.lines if levels[line.inst] == level]
-            local = [line for line in here if not self._is_special(line.inst)]
-            special = tuple(line for line in here if self._is_special(line.inst))
-            yield _stage(local, special, last_use, level)
+                last_use[_var(leaf)] = max(last_use.get(_var(leaf), 0), levels[line.inst])
+        for level, lines in groupby(sorted(flow.lines, key=lambda line: levels[line.inst]), lambda x: levels[x.inst]):
+            if level % 2:
+                yield from lines
+            else:
+                yield from _compiled(list(lines), last_use, level)
 
     def _levels(self, lines: Sequence[CodeLine]) -> dict[Instruction, int]:
-        """How many interpreted ops, one after the other, come before each line."""
+        """Twice as many as interpreted ops come before each line, one after the other; one more of such an op."""
         levels: dict[Instruction, int] = {}
         for line in lines:
-            before = [_var(leaf).inst for leaf in line.uses]
-            known = [levels[i] + (1 if self._is_special(i) else 0) for i in before if i in levels]
-            levels[line.inst] = max(known, default=0)
+            before = max((levels.get(_var(leaf).inst, 0) for leaf in line.uses), default=0)
+            levels[line.inst] = before + before % 2 + self._is_special(line.inst)
         return levels
 
     def _is_special(self, inst: Instruction) -> bool:
@@ -212,14 +198,13 @@ class _ReferenceRun:
         return int(index) if 0 <= int(index) <= last else last
 
 
-def _stage(
-    local: Sequence[CodeLine], special: tuple[CodeLine, ...], last_use: Mapping[Var, float], level: int
-) -> _Stage:
-    made = {v for line in local for v in line.defines}
-    inputs = tuple(dict.fromkeys(_var(u) for line in local for u in line.uses if u not in made))
-    kept = [v for line in local for v in line.defines if last_use.get(v, -1) > level and v.shape.is_array]
-    program = xla_bridge.compile_proto(extract(local, inputs, kept).to_hlo_proto()) if kept else None
-    return _Stage(program, inputs, tuple(kept), special)
+def _compiled(lines: Sequence[CodeLine], last_use: Mapping[Var, int], level: int) -> Iterator[_Stage]:
+    """Lines as one module, where any of what they make is used at a later level."""
+    made = {v for line in lines for v in line.defines}
+    inputs = tuple(dict.fromkeys(_var(u) for line in lines for u in line.uses if u not in made))
+    kept = tuple(v for line in lines for v in line.defines if last_use.get(v, -1) > level and v.shape.is_array)
+    if kept:
+        yield _Stage(xla_bridge.compile_proto(extract(lines, inputs, kept).to_hlo_proto()), inputs, kept)
 
 
 def _var(leaf: object) -> Var:

@@ -5,24 +5,37 @@ Floor: executor.
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError
-from hlosharding.executor.array_operators import ArrayOperators
-from hlosharding.executor.boundary import assemble
+from hlosharding.executor.boundary import assemble, assembled
 from hlosharding.ir import Shape
 from hlosharding.notebook import drawing
 from hlosharding.sharding import HloSharding
 
+_OPERATORS = (
+    *("abs", "neg", "pos", "invert", "round"),
+    *("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "divmod", "pow"),
+    *("radd", "rsub", "rmul", "rmatmul", "rtruediv", "rfloordiv", "rmod", "rdivmod", "rpow"),
+    *("and", "or", "xor", "lshift", "rshift", "rand", "ror", "rxor", "rlshift", "rrshift"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "getitem", "iter", "contains"),
+    *("bool", "int", "float", "complex", "index"),
+)
+_METHODS = frozenset(
+    """T all any argmax argmin argpartition argsort astype at choose clip compress conj conjugate cumprod cumsum
+    diagonal dot flat flatten imag item mT max mean min nonzero prod ptp ravel real repeat reshape round searchsorted
+    sort squeeze std sum swapaxes take tolist trace transpose var view""".split()
+)
+"""What a `jax.Array` has: of the array that is whole on each device."""
 
-class ShardedArray(ArrayOperators):
+
+class ShardedArray:
     """Tiles of all devices stacked on dim 0 of one jax array, with the sharding that says what they are.
 
     To JAX's pytrees a leaf.  Tiles of uneven dims stay padded; `devices[i]` holds the tile of partition i.
@@ -83,6 +96,16 @@ class ShardedArray(ArrayOperators):
         whole = jax.sharding.NamedSharding(self.tiles.sharding.mesh, jax.sharding.PartitionSpec())
         return _assembling(self.sharding, self.shape, whole)(self.tiles)
 
+    def __jax_array__(self) -> Any:
+        return self.as_jax()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _METHODS:
+            return getattr(self.as_jax(), name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    __hash__ = object.__hash__
+
     def visualize(self) -> None:
         """Print which device holds which part."""
         print(drawing(self.sharding, self.shape))
@@ -104,9 +127,8 @@ class ShardedArray(ArrayOperators):
                 f"some tiles of {self!r} lie in other processes",
                 remedy="call `np.asarray(x.as_jax())` in every process: each then gets all of it",
             )
-        tiles = np.asarray(self.tiles)
-        count = self.num_devices
-        whole = assemble(list(tiles.reshape(count, *self.tile_shape)), self.sharding, self.shape)
+        tiles = np.asarray(self.tiles).reshape(self.num_devices, *self.tile_shape)
+        whole = assemble(tiles, self.sharding, self.shape)
         return whole if dtype is None else whole.astype(dtype)
 
     @property
@@ -123,6 +145,19 @@ class ShardedArray(ArrayOperators):
         return f"ShardedArray(shape={self.shape}, dtype={self.dtype.name}, sharding={self.sharding})"
 
 
+def _forwarding(name: str) -> Callable[..., Any]:
+    def operator(self: ShardedArray, *others: Any) -> Any:
+        arrays = [o.as_jax() if isinstance(o, ShardedArray) else o for o in others]
+        return getattr(self.as_jax(), name)(*arrays)
+
+    operator.__name__ = operator.__qualname__ = name
+    return operator
+
+
+for _name in _OPERATORS:
+    setattr(ShardedArray, f"__{_name}__", _forwarding(f"__{_name}__"))
+
+
 def is_seen_whole(array: Any) -> bool:
     """Has this process all parts of a jax array (or of what is none)?"""
     import jax
@@ -132,27 +167,11 @@ def is_seen_whole(array: Any) -> bool:
     return array.is_fully_replicated and bool(array.addressable_shards)
 
 
-@functools.lru_cache(maxsize=512)
+@lru_cache(maxsize=512)
 def _assembling(sharding: HloSharding, shape: tuple[int, ...], whole: Any) -> Any:
     """A jitted function of the stacked tiles; its result is whole on each device."""
     count, tile = whole.num_devices, sharding.tile_shape(shape)
-    return xla_bridge.jit(lambda tiles: _assembled(tiles.reshape(count, *tile), sharding, shape), out_shardings=whole)
-
-
-def _assembled(tiles: Any, sharding: HloSharding, shape: tuple[int, ...]) -> Any:
-    """[device, *tile] -> the global array, where each tile is read from the first device that holds it."""
-    if sharding.is_unreduced():
-        return tiles.sum(0, dtype=tiles.dtype)
-    if sharding.kind != "tiled":
-        return tiles[sharding.tiles.first if sharding.kind == "maximal" else 0]
-    dims = sharding.data_dims
-    grid, dim = sharding.tiles.array, sharding.subgroup_dim("unreduced")
-    parts = np.moveaxis(grid, dim, 0) if dim is not None else grid[None]
-    partial = [tiles[holders.reshape(*dims, -1)[..., 0].reshape(-1)] for holders in parts]
-    split = functools.reduce(operator.add, partial).reshape(*dims, *tiles.shape[1:])
-    order = [place for d in range(len(dims)) for place in (d, len(dims) + d)]
-    padded = split.transpose(order).reshape([n * t for n, t in zip(dims, tiles.shape[1:], strict=True)])
-    return padded[tuple(slice(0, size) for size in shape)]
+    return xla_bridge.jit(lambda tiles: assembled(tiles.reshape(count, *tile), sharding, shape), out_shardings=whole)
 
 
 def restack_tiles(by_device: Mapping[Any, Any], devices: Sequence[Any], tile: Shape, sharding: Any = None) -> Any:

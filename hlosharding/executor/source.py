@@ -29,7 +29,7 @@ from hlosharding.executor.lax_collectives import is_ordered
 from hlosharding.executor.lax_elementwise import is_wide
 from hlosharding.executor.native_calls import is_lapack
 from hlosharding.executor.scope import MANY, Scope
-from hlosharding.executor.statements import LineComments, Statements, uses_of
+from hlosharding.executor.statements import Statements, uses_of
 from hlosharding.executor.text import (
     GLOBAL_NAMES,
     Namer,
@@ -44,7 +44,7 @@ from hlosharding.executor.text import (
 from hlosharding.executor.wishes import COUNTER, Wishes
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, Sameness, callers
 from hlosharding.sharding import MeshInfo
-from hlosharding.spmd import CAUSE_ATTRIBUTE, Devices, Groups, device_groups, permute_pairs
+from hlosharding.spmd import Devices, Groups, device_groups, permute_pairs
 
 CHUNK = 320
 """Lines of one function's body, after which it is cut: with its signature a function stays below 500 lines.  At half as
@@ -75,19 +75,18 @@ def write_source(
     *,
     inputs: Sequence[BoundaryArray] | None = None,
     outputs: Sequence[BoundaryArray] | None = None,
-    causes: Mapping[int, str] | None = None,
 ) -> ProgramSource:
     """Write a partitioned module (local shapes, explicit collectives).
 
     `inputs` and `outputs`: global shape and sharding of each entry parameter's and of the root's leaves; from the
-    module's sharding table where not given (all tiles even).  `causes`: per instruction id a word on why it is there;
-    it becomes a comment.  Default: what the partitioner noted.
+    module's sharding table where not given (all tiles even).  What the partitioner noted on why an instruction is there
+    becomes a comment.
     """
     found_inputs, found_outputs = boundary_arrays(module, inputs, outputs)
     axes = choose_axes(module.mesh, max(1, module.num_partitions), _needs(module, (*found_inputs, *found_outputs)))
     inputs_said = tuple(layout.over(axes) for layout in found_inputs)
     outputs_said = tuple(layout.over(axes) for layout in found_outputs)
-    writer = _ProgramWriter(module, axes, dict(causes or {}))
+    writer = _ProgramWriter(module, axes)
     text = writer.write(inputs_said, outputs_said)
     return ProgramSource(
         module.name,
@@ -124,11 +123,10 @@ def _needs(module: Module, layouts: Sequence[BoundaryArray]) -> Needs:
 class _ProgramWriter:
     """Writes functions, callees before callers; the emitters' `WrittenProgram`."""
 
-    def __init__(self, module: Module, axes: Axes, causes: dict[int, str]) -> None:
+    def __init__(self, module: Module, axes: Axes) -> None:
         self.module = module
         self.axes = axes
         self.num_devices = max(1, module.num_partitions)
-        self._causes = causes
         self.constants: dict[str, np.ndarray] = {}
         self.is_wide = any(is_wide(i.shape) for i in module.instructions)
         self._numbers, self._on_host = DeviceNumbers(axes), leaves_on_host(module)
@@ -145,7 +143,6 @@ class _ProgramWriter:
         self._groups: dict[Groups, str] = {}
         self._raw: dict[str, str] = {}
         self._locations: dict[int, str] = {}
-        self._notes = LineComments(self._location, self._cause)
         self._entry_name = ""
 
     def _global_name(self, wish_name: str) -> str:
@@ -263,7 +260,7 @@ class _ProgramWriter:
     def _lines(
         self, steps: Sequence[Step], results: Sequence[Leaf], scope: Scope, *, is_part: bool = False
     ) -> list[str]:
-        statements = Statements(scope, self, self._notes, uses_of(steps, results))
+        statements = Statements(scope, self, self._location, uses_of(steps, results))
         for step in steps:
             if isinstance(step, FunctionCall):
                 statements.call(step.arguments)
@@ -324,9 +321,6 @@ class _ProgramWriter:
             target = scope.namer.fresh(f"{name}_out")
             scope.move(results, target)
         return wrap_items(f"{target} = {name}(", arguments, ")", "")
-
-    def _cause(self, inst: Instruction) -> str:
-        return self._causes.get(inst.id) or inst.frontend_attributes.get(CAUSE_ATTRIBUTE, "")
 
     def _location(self, inst: Instruction) -> str:
         frame = inst.proto.metadata.stack_frame_id

@@ -16,6 +16,7 @@ from hlosharding.executor.functions import Step
 from hlosharding.executor.scope import Scope
 from hlosharding.executor.text import comment_text
 from hlosharding.ir import ELEMENTWISE, Instruction, processor_of
+from hlosharding.spmd import CAUSE_ATTRIBUTE
 
 _INDENT = "    "
 _WIDTH, _OPS, _LINE = 96, 6, 116
@@ -43,20 +44,17 @@ class _Waiting:
     """The values written in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class LineComments:
-    """What stands beside a line: its place in the user's source, and why it is there."""
-
-    location: Callable[[Instruction], str]
-    cause: Callable[[Instruction], str]
-
-
 class Statements:
-    """Takes lines and calls in order; `lines` is their text.  Values get their names when they are written."""
+    """Takes lines and calls in order; `lines` is their text.  Values get their names when they are written.
 
-    def __init__(self, scope: Scope, program: WrittenProgram, notes: LineComments, uses: Uses) -> None:
+    `location_of`: an op's place in the user's source.
+    """
+
+    def __init__(
+        self, scope: Scope, program: WrittenProgram, location_of: Callable[[Instruction], str], uses: Uses
+    ) -> None:
         self.lines: list[str] = []
-        self._scope, self._program, self._notes, self._uses = scope, program, notes, uses.times
+        self._scope, self._program, self._location_of, self._uses = scope, program, location_of, uses.times
         self._used = uses.used
         self._reader = uses.reader
         self._waiting: dict[Leaf, _Waiting] = {}
@@ -65,7 +63,7 @@ class Statements:
     def add(self, line: CodeLine) -> None:
         """An op: a statement now, or a part of a later one."""
         inst = line.inst
-        location = self._notes.location(inst)
+        location = self._location_of(inst)
         held = self._held(line, location)
         expression = self._expression(line)
         while held and (expression.width > _WIDTH or expression.ops > _OPS):
@@ -150,10 +148,10 @@ class Statements:
     def _may_wait(self, inst: Instruction, is_regrouping: bool) -> bool:
         if inst.opcode not in _INSIDE or not inst.shape.is_array or processor_of(inst) == "host":
             return False
-        if self._notes.cause(inst) or not (is_free(inst) or self._uses[Var(inst)] == 1):
+        if _cause(inst) or not (is_free(inst) or self._uses[Var(inst)] == 1):
             return False
         reader = self._reader.get(Var(inst))
-        is_near = is_regrouping or reader is None or self._notes.location(reader) == self._notes.location(inst)
+        is_near = is_regrouping or reader is None or self._location_of(reader) == self._location_of(inst)
         return is_near and (reader is None or reader.opcode in _AROUND)
 
     def _comment(self, waiting: _Waiting) -> None:
@@ -171,13 +169,18 @@ class Statements:
         self._location, self._is_away = waiting.location, goes_away
         target = self._scope.bind(tree_of(inst), self._used)
         text = waiting.expression.text if target == "()" else f"{target} = {waiting.expression.text}"
-        cause = self._notes.cause(inst)
+        cause = _cause(inst)
         comment = f"# {comment_text(cause)}" if cause else ""
         width = len(f"{indent}{text}  {comment}") - len(target) - waiting.expression.excess
         if cause and width > _LINE:
             self.lines += [indent + comment, indent + text]
         else:
             self.lines.append(indent + (f"{text}  {comment}" if cause else text))
+
+
+def _cause(inst: Instruction) -> str:
+    """Why the partitioner made it."""
+    return inst.frontend_attributes.get(CAUSE_ATTRIBUTE, "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,9 +134,10 @@ def difference(old: Side, new: Side) -> Difference:
     has_values = old.is_split == new.is_split
     pairs, only_before, only_after = _matched(old.module, new.module) if has_values else ([], [], [])
     shardings = [ShardingChange(b, old.shardings.get(a.name), new.shardings.get(b.name)) for a, b in pairs]
+    collectives = _collective_changes(old.cost.collectives, new.cost.collectives)
     return Difference(
         tuple(change for change in shardings if change.before != change.after),
-        tuple(sorted(_collective_changes(old.cost.collectives, new.cost.collectives), key=_weight)),
+        tuple(sorted(collectives, key=lambda change: -abs(change.bytes_after - change.bytes_before))),
         old.cost,
         new.cost,
         tuple(inst.name for inst in only_before),
@@ -144,10 +145,6 @@ def difference(old: Side, new: Side) -> Difference:
         new.module,
         has_values,
     )
-
-
-def _weight(change: CollectiveChange) -> float:
-    return -abs(change.bytes_after - change.bytes_before)
 
 
 # ---- values found again

@@ -64,7 +64,7 @@ class ExportedPlan(InNotebooks):
         """Of each flat argument its path and its PartitionSpec."""
         signature, parameters = self.stock.signature, self.stock.entry.parameters
         if signature is None:
-            return tuple(zip(_paths(parameters), self.in_specs, strict=True))
+            return tuple(zip((p.path for p in parameters for _ in p.shape.leaves), self.in_specs, strict=True))
         return tuple(
             (f"argument {n}" if number is None else parameters[number].op_name, spec)
             for n, (number, spec) in enumerate(zip(signature.parameters, self.in_specs, strict=True))
@@ -170,11 +170,6 @@ def mesh_of_primes(count: int) -> MeshInfo:
     """Axes for a program without names: as fine as they can be, so that they say what can be said."""
     factors = prime_factors(count) or [1]
     return MeshInfo([f"axis{number}" for number in range(len(factors))], factors)
-
-
-def _paths(parameters: Sequence[Instruction]) -> list[str]:
-    """Of each array of them."""
-    return [p.path for p in parameters for _ in p.shape.leaves]
 
 
 def _edges(holders: Sequence[Instruction], shardings: Leaves, mesh: MeshInfo) -> list[Any]:

@@ -154,21 +154,14 @@ class PlanFile:
     def _record(self) -> dict[str, Any]:
         """What a file has: no key of which nothing is said."""
         mesh, pipeline = self.mesh, self.pipeline
-        said = {
-            "comment": self.comment,
-            "machine": self.machine,
-            "objective": self.objective,
-            "strategy": self.strategy,
-            "sequence": self.sequence,
-            "recompute": self.recompute,
-            "batch": list(self.batch),
-            "donate": list(self.donate),
-            "device_ids": list(mesh.device_ids) if mesh is not None and not mesh.is_plain else [],
+        as_they_are = "comment machine objective strategy sequence recompute batch donate".split()
+        said = {name: getattr(self, name) for name in as_they_are} | {
+            "device_ids": mesh.device_ids if mesh is not None and not mesh.is_plain else (),
             "mesh": dict(zip(mesh.names, mesh.sizes, strict=True)) if mesh is not None else {},
             "pipeline": _plain(asdict(pipeline)) if pipeline is not None else {},
             "annotations": dict(self.annotations),
         }
-        return {"version": VERSION, **{key: value for key, value in said.items() if value}}
+        return {"version": VERSION, **_plain(said)}
 
     @property
     def options(self) -> PartitionOptions:

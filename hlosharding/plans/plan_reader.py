@@ -130,28 +130,26 @@ def _check_sharding(text: str, mesh: MeshInfo | None) -> None:
         HloSharding.named(mesh, spec)
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise _Unlike("a text")
-    return value
+def _such(is_such: Callable[[Any], bool], wanted: str) -> Callable[[Any], Any]:
+    """The value as it is."""
+
+    def read(value: Any) -> Any:
+        if not is_such(value):
+            raise _Unlike(wanted)
+        return value
+
+    return read
 
 
-def _truth(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise _Unlike("true or false")
-    return value
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**53
 
 
-def _count(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**53:
-        raise _Unlike("a whole number from 1 on")
-    return value
-
-
-def _objective(value: Any) -> str:
-    if not isinstance(value, str) or value not in OBJECTIVES:
-        raise _Unlike(f"one of {', '.join(OBJECTIVES)}")
-    return value
+_text = _such(lambda value: isinstance(value, str), "a text")
+_truth = _such(lambda value: isinstance(value, bool), "true or false")
+_count = _such(_is_count, "a whole number from 1 on")
+_objective = _such(lambda value: isinstance(value, str) and value in OBJECTIVES, f"one of {', '.join(OBJECTIVES)}")
+_any_table = _such(lambda value: isinstance(value, dict), "a table with stages and microbatches")
 
 
 def _list(element: Callable[[Any], Any], said: str, value: Any) -> tuple[Any, ...]:
@@ -171,12 +169,6 @@ def _pairs(element: Callable[[Any], Any], said: str, value: Any) -> tuple[tuple[
 
 def _device(value: Any) -> int:
     return _count(value + 1) - 1 if isinstance(value, int) and not isinstance(value, bool) else _count(value)
-
-
-def _any_table(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _Unlike("a table with stages and microbatches")
-    return cast("dict[str, Any]", value)
 
 
 _ARGUMENTS = partial(_list, _text, "a list of arguments' paths")

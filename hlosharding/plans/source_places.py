@@ -66,11 +66,8 @@ def places(module: Module, text_of: TextOf | None = None) -> dict[SourcePlace, l
 
 
 def _place_of(inst: Instruction) -> SourcePlace | None:
-    if inst.opcode in _HOLD or not inst.shape.is_array or not inst.shape.rank:
-        return None
-    if inst.is_backward or "vmap(" in inst.op_name:
-        return None
-    if not inst.frames.of_user:
+    has_expression = inst.opcode not in _HOLD and not inst.is_backward and "vmap(" not in inst.op_name
+    if not has_expression or not inst.shape.is_array or not inst.shape.rank or not inst.frames.of_user:
         return None
     frame = inst.frames.of_user[0]
     primitive = inst.op_name.rpartition("/")[2]

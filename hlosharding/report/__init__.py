@@ -36,17 +36,17 @@ from hlosharding.report.model import (
 )
 from hlosharding.report.pareto import pareto_svg
 from hlosharding.report.plans import exported_view, reshard_view
-from hlosharding.report.programs import module_view, overrides_view, partitioned_view, simulation_view, warnings_view
+from hlosharding.report.programs import module_view, overrides_view, partitioned_view, warnings_view
 from hlosharding.report.rankings import calibration_view, ranking_view
 from hlosharding.report.searches import search_view
 from hlosharding.report.sections import Report, program_svg, report
 from hlosharding.report.shardings import parameters_view, propagation_view, sharding_view
+from hlosharding.report.streams import simulation_view
 from hlosharding.report.terminal import show, to_text
 from hlosharding.report.timelines import schedule_view, timeline_svg, timeline_text
-from hlosharding.report.views import VIEWS, to_html, to_record
+from hlosharding.report.views import to_html, to_record
 
 __all__ = [
-    "VIEWS",
     "Column",
     "Drawing",
     "Facts",

@@ -81,7 +81,7 @@ def accidents_view(partitioned: Partitioned, *, over: int = REPLICATED_OVER) -> 
     """
     rows = [_row(one) for one in accidents_of(partitioned, over=over)]
     empty = f"no value of more than {over:,} bytes is whole by accident"
-    table = Table(title="", key="accidents", columns=_COLUMNS, rows=rows, mesh=partitioned.module.mesh, empty=empty)
+    table = Table(key="accidents", columns=_COLUMNS, rows=rows, mesh=partitioned.module.mesh, empty=empty)
     return View((table,))
 
 

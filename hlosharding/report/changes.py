@@ -50,7 +50,7 @@ def trace_view(propagation: Propagation) -> View:
         *(Column(key=key, heading=key) for key in ("level", "from", "sources", "name")),
         *(Column(key=key, heading=key, kind=Kind.SHARDING) for key in ("before", "after")),
     )
-    table = Table(title="", key="steps", columns=columns, rows=rows, mesh=propagation.module.mesh, line=_STEP)
+    table = Table(key="steps", columns=columns, rows=rows, mesh=propagation.module.mesh, line=_STEP)
     return View((Facts({"module": propagation.module.name}), table), schema="hlosharding.trace/1")
 
 
@@ -149,5 +149,5 @@ def suggestions_view(suggestions: Sequence[Suggestion]) -> View:
         for one in suggestions
     ]
     columns = (Column(key="text", heading="suggestion", in_record=False),)
-    table = Table(title="", key="suggestions", columns=columns, rows=rows, line="{text}")
+    table = Table(key="suggestions", columns=columns, rows=rows, line="{text}")
     return View((table,), schema="hlosharding.suggestions/1")

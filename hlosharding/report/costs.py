@@ -10,7 +10,7 @@ from typing import Literal
 
 from hlosharding.cost import CostReport, Subtotal
 from hlosharding.report.figures import as_bytes, as_seconds
-from hlosharding.report.model import Column, Facts, Figure, Kind, Label, Row, Shown, Table, View, fields_of
+from hlosharding.report.model import Column, Facts, Figure, Kind, Label, Row, Shown, Table, View, fields_of, figures_of
 
 Grouping = Literal["location", "opcode"]
 _HEADINGS: dict[Grouping, str] = {"location": "source line", "opcode": "opcode"}
@@ -35,9 +35,7 @@ def _totals(cost: CostReport) -> Facts:
     is_exact = not cost.guessed_loops
     items: Row = {
         "machine": cost.machine.name,
-        "flops": Figure(cost.flops, is_exact=is_exact),
-        "comm_bytes": Figure(cost.comm_bytes, is_exact=is_exact),
-        "memory_traffic_bytes": Figure(cost.memory_traffic_bytes, is_exact=is_exact),
+        **figures_of(cost, "flops comm_bytes memory_traffic_bytes", is_exact=is_exact),
         "peak_memory_bytes": int(cost.peak_memory_bytes),
         "host_memory_bytes": int(cost.host_memory_bytes),
         "peak_at": cost.peak_at,
@@ -90,8 +88,7 @@ def _subtotal_row(name: str, part: Subtotal, whole_s: float) -> Row:
     return {
         "name": Shown(name or "(unknown)", name),
         "instructions": part.instructions,
-        "flops": Figure(part.flops, is_exact=part.is_exact),
-        "comm_bytes": Figure(part.comm_bytes, is_exact=part.is_exact),
+        **figures_of(part, "flops comm_bytes", is_exact=part.is_exact),
         "memory_traffic_bytes": Figure(part.bytes, is_exact=part.is_exact),
         "time_s": Figure(part.time_s, is_exact=part.is_exact),
         "share": part.time_s / whole_s if whole_s else None,

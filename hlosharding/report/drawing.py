@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-import numpy as np
-
 from hlosharding.errors import ShardingError
 from hlosharding.report.svg import label, svg_image
 from hlosharding.sharding import HloSharding
@@ -92,21 +90,16 @@ def pages(sharding: HloSharding | str, dims: Sequence[int]) -> Iterator[TileGrid
         return
     if len(sharding.data_dims) != len(dims):
         raise ShardingError(f"{sharding} has {len(sharding.data_dims)} dims, the shape {len(dims)}")
-    ways, holders = sharding.data_dims, _holders(sharding)
-    leading, rank = ways[:-2], len(ways)
-    row_dim = rank - 2 if rank > 1 else None
-    for place in product(*map(range, leading)):
-        where = ", ".join(f"dim {d}: {_range(dims[d], ways[d], p)}" for d, p in enumerate(place))
-        rows = range(ways[row_dim]) if row_dim is not None else range(1)
-        columns = range(ways[-1]) if rank else range(1)
-        indices = [[(*place, *((r,) if rank > 1 else ()), c)[:rank] for c in columns] for r in rows]
+    lacks = max(0, 2 - len(dims))  # a row of its own for what has no dims for rows, or for columns
+    sizes, ways = (*[None] * lacks, *dims), (*[1] * lacks, *sharding.data_dims)
+    holders, count = sharding.tiles.array.reshape((*ways, -1)), sharding.num_devices or 1
+    rows, columns = (tuple(_range(sizes[d], ways[d], n) for n in range(ways[d])) for d in (-2, -1))
+    for place in product(*map(range, ways[:-2])):
+        where = ", ".join(f"dim {d}: {_range(sizes[d], ways[d], p)}" for d, p in enumerate(place))
+        indices = [[(*place, r, c) for c in range(ways[-1])] for r in range(ways[-2])]
         cells = tuple(tuple(",".join(map(str, holders[index])) for index in row) for row in indices)
-        count = sharding.num_devices or 1
-        colours = tuple(tuple(tile_colour(index, holders[index][0], count) for index in row) for row in indices)
-        names = tuple(_range(dims[row_dim], ways[row_dim], r) for r in rows) if row_dim is not None else ("",)
-        yield TileGrid(
-            where, names, tuple(_range(dims[-1], ways[-1], c) if rank else "" for c in columns), cells, colours
-        )
+        colours = tuple(tuple(tile_colour(index, int(holders[index][0]), count) for index in row) for row in indices)
+        yield TileGrid(where, rows, columns, cells, colours)
 
 
 def _whole(sharding: HloSharding) -> str:
@@ -114,15 +107,12 @@ def _whole(sharding: HloSharding) -> str:
     return f"whole on device {sharding.device}" if sharding.is_maximal() else words.get(sharding.kind, sharding.kind)
 
 
-def _range(size: int, ways: int, place: int) -> str:
+def _range(size: int | None, ways: int, place: int) -> str:
+    if size is None:
+        return ""
     tile = -(-size // ways)
     start, end = min(place * tile, size), min((place + 1) * tile, size)
     return f"{start}:{end}" if start < end else "padding"
-
-
-def _holders(sharding: HloSharding) -> dict[tuple[int, ...], list[int]]:
-    tiles = sharding.tiles.array.reshape((*sharding.data_dims, -1))
-    return {index: tiles[index].tolist() for index in np.ndindex(*sharding.data_dims)}
 
 
 def draw_svg(sharding: HloSharding | str, dims: Sequence[int]) -> str:

@@ -37,11 +37,9 @@ _SPLITS = (
 
 def explanations_view(told: Sequence[Explanation | LostOffer], *, whole: bool = False) -> View:
     """Of each value the chain of causes, the value first, and conflicts; `whole`: also the middle of long chains."""
-    facts = Facts(
-        {
-            "explanations": [_explanation_facts(one) for one in told if isinstance(one, Explanation)],
-            "conflicts": [_lost_facts(one) for one in told if isinstance(one, LostOffer)],
-        }
+    facts = Facts.of(
+        explanations=[_explanation_facts(one) for one in told if isinstance(one, Explanation)],
+        conflicts=[_lost_facts(one) for one in told if isinstance(one, LostOffer)],
     )
     trees = [Tree(one.text(whole=whole) if isinstance(one, Explanation) else str(one)) for one in told]
     return View((facts, *trees), schema="hlosharding.explanation/1")
@@ -115,20 +113,14 @@ def _answer_view(one: Explanation | SplitExplanation | CollectiveExplanation | L
 
 def _collective_view(one: CollectiveExplanation) -> View:
     op, found = one.needed_by, one.collective
-    facts = Facts(
-        {
-            "number": one.number,
-            "name": found.name,
-            "kind": found.kind,
-            "bytes_per_device": found.bytes_per_device,
-            "location": found.location,
-            "reason": found.reason,
-            "needed_by": op.name if op is not None else None,
-            "explanations": [_explanation_facts(one.wanted)] if one.wanted is not None else [],
-            "operands": [{"number": n, **_explanation_facts(why)} for n, why in one.operands],
-            "removals": one.removals,
-            "ours": None if one.ours is None else [each.name for each in one.ours],
-        }
+    facts = Facts.of(
+        number=one.number,
+        **fields_of(found, "name kind bytes_per_device location reason"),
+        needed_by=op.name if op is not None else None,
+        explanations=[_explanation_facts(one.wanted)] if one.wanted is not None else [],
+        operands=[{"number": n, **_explanation_facts(why)} for n, why in one.operands],
+        removals=one.removals,
+        ours=None if one.ours is None else [each.name for each in one.ours],
     )
     chains = [Tree(f"{what}\n{chain}") for what, chain in one.chains]
     splits = [_splits(op.name, one.splits, one.mesh)] if op is not None and one.splits is not None else []
@@ -142,8 +134,7 @@ def _split_row(one: SplitAlternative) -> Row:
         "factors": one.factors,
         "comm_bytes": one.comm_bytes,
         "time_s": one.seconds,
-        "work": one.work,
-        "memory_bytes": one.memory_bytes,
+        **fields_of(one, "work memory_bytes"),
         "excluded": Shown(one.excluded or "taken", one.excluded),
     }
 

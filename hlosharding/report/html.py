@@ -12,10 +12,10 @@ from typing import Any
 from jinja2 import Environment, Template
 from markupsafe import Markup
 
-from hlosharding.printable import printable, printable_lines
+from hlosharding.printable import printable
 from hlosharding.report.drawing import draw_svg
 from hlosharding.report.model import Column, Drawing, Facts, Kind, Lines, Part, Picture, Table, Text, Tree, View, Within
-from hlosharding.report.plain import PlainTable, facts_table, plain
+from hlosharding.report.plain import PlainTable, facts_table, plain, row_lines
 
 _LONG = 40
 """Characters from which a sentence breaks into lines where the page is narrow; names and figures never do."""
@@ -31,21 +31,21 @@ _PAGE = """
 </pre>
 {%- endmacro -%}
 
-{%- macro table(title, columns, rows) -%}
+{%- macro table(table) -%}
 <div style="{{ scrolls }}"><table style="border-collapse:collapse;margin:8px 0;{{ font }}">
-{%- if title %}
-<caption style="text-align:left;font-style:italic;padding:4px 0;white-space:nowrap">{{ title }}</caption>
+{%- if table.title %}
+<caption style="text-align:left;font-style:italic;padding:4px 0;white-space:nowrap">{{ table.title }}</caption>
 {%- endif %}
 <thead><tr>
-{%- for column in columns %}
-<th style="padding:2px 8px;vertical-align:bottom;border-bottom:1px solid;text-align:{{ column.side }}">
+{%- for column in table.columns %}
+<th style="padding:2px 8px;vertical-align:bottom;border-bottom:1px solid;text-align:{{ side(column) }}">
 {{- column.heading }}</th>
 {%- endfor %}
 </tr></thead><tbody>
-{%- for row in rows %}
-<tr{% if row.breaks %} style="border-top:1px solid"{% endif %}>
-{%- for cell in row.cells %}
-<td style="padding:2px 8px;vertical-align:top;text-align:{{ cell.side }};{{ cell.space }}">{{ cell.text }}</td>
+{%- for row in table.rows %}
+<tr{% if loop.index0 and loop.index0 in table.breaks %} style="border-top:1px solid"{% endif %}>
+{%- for column, text in zip(table.columns, row) %}
+<td style="padding:2px 8px;vertical-align:top;text-align:{{ side(column) }};{{ space(column, text) }}">{{ text }}</td>
 {%- endfor %}
 </tr>
 {%- endfor %}
@@ -72,19 +72,17 @@ def _rendered(view: View) -> Iterator[str]:
 def _part(part: Part) -> Iterator[str]:
     match part:
         case Table() if part.line:
-            found = plain(part)
-            keys = [column.key for column in found.columns]
-            yield _lines("\n".join(part.line.format(**dict(zip(keys, row, strict=True))) for row in found.rows))
+            yield _lines("\n".join(row_lines(part)))
         case Table():
             yield from [_table(plain(part))] if part.is_shown else []
         case Facts():
             yield from [_table(plain(facts_table(part)))] if part.labels else []
         case Text():
-            yield _lines(printable_lines(str(part.content)))
+            yield _lines(part.printable_text)
         case Lines():
             yield from [_lines(part.printable_text)] if part.lines else []
         case Tree():
-            first, _, rest = printable_lines(part.text).partition("\n")
+            first, _, rest = part.printable_text.partition("\n")
             yield _lines(first, f"\n{rest}" if rest else "")
         case Drawing():
             yield from [_drawing(part)] if part.sharding.num_tiles <= _LARGEST_DRAWING else []
@@ -107,18 +105,7 @@ def _lines(first: str, rest: str | None = None) -> str:
 
 
 def _table(table: PlainTable) -> str:
-    columns = [{"heading": column.heading, "side": _side(column)} for column in table.columns]
-    rows = [
-        {
-            "breaks": number in table.breaks and number > 0,
-            "cells": [
-                {"text": text, "side": _side(column), "space": _space(column, text)}
-                for column, text in zip(table.columns, row, strict=True)
-            ],
-        }
-        for number, row in enumerate(table.rows)
-    ]
-    return _macros().table(table.title, columns, rows)
+    return _macros().table(table)
 
 
 def _side(column: Column) -> str:
@@ -138,5 +125,6 @@ def _drawing(part: Drawing) -> str:
 @cache
 def _macros() -> Any:
     """The template's macros: what they are given is escaped."""
-    template: Template = Environment(autoescape=True).from_string(_PAGE, {"font": _FONT, "scrolls": _SCROLLS})
+    known = {"font": _FONT, "scrolls": _SCROLLS, "side": _side, "space": _space, "zip": zip}
+    template: Template = Environment(autoescape=True).from_string(_PAGE, known)
     return template.module

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from hlosharding.ir import Shape
 from hlosharding.notebook import InNotebooks
-from hlosharding.printable import printable
+from hlosharding.printable import printable, printable_lines
 from hlosharding.sharding import HloSharding
 
 
@@ -84,6 +84,11 @@ def fields_of(value: object, names: str) -> dict[str, Any]:
     return {name: getattr(value, name) for name in names.split()}
 
 
+def figures_of(value: object, names: str, *, is_exact: bool) -> dict[str, Figure]:
+    """Likewise numbers, which are guesses unless they are exact."""
+    return {name: Figure(getattr(value, name), is_exact=is_exact) for name in names.split()}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """What a table shows of its rows under one heading."""
@@ -109,9 +114,9 @@ class Table:
     True
     """
 
-    title: str
     columns: tuple[Column, ...]
     rows: Sequence[Row]
+    title: str = ""
     key: str = ""
     """Where the rows stand in a record; "": not there."""
     by: str = ""
@@ -157,6 +162,15 @@ class Facts:
     title: str = ""
     labels: tuple[Label, ...] = ()
 
+    @classmethod
+    def of(cls, **items: Cell) -> Facts:
+        """For records alone.
+
+        >>> Facts.of(flops=8.0).items
+        {'flops': 8.0}
+        """
+        return cls(items)
+
 
 @dataclass(frozen=True, slots=True)
 class Text:
@@ -164,6 +178,11 @@ class Text:
 
     content: object
     style: str = ""
+
+    @property
+    def printable_text(self) -> str:
+        """For people."""
+        return printable_lines(str(self.content))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +205,11 @@ class Tree:
     """An explanation: the first line is what is explained, further ones are indented below what they explain."""
 
     text: str
+
+    @property
+    def printable_text(self) -> str:
+        """For people."""
+        return printable_lines(self.text)
 
 
 @dataclass(frozen=True, slots=True)

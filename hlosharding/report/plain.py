@@ -47,7 +47,7 @@ def plain(table: Table) -> PlainTable:
 
     >>> columns = (Column(key="kind", heading="kind"), Column(key="n", heading="n", kind=Kind.COUNT, sums=True))
     >>> rows = [{"kind": "all-reduce", "n": 1000}, {"kind": "all-gather", "n": 1}, {"kind": "all-reduce", "n": 500}]
-    >>> plain(Table(title="", columns=columns, rows=rows, joins=True, largest="n", total="all")).rows
+    >>> plain(Table(columns=columns, rows=rows, joins=True, largest="n", total="all")).rows
     (('all-reduce', '1,500'), ('all-gather', '1'), ('all', '1,501'))
     """
     rows = joined_rows(table)
@@ -61,6 +61,14 @@ def plain(table: Table) -> PlainTable:
         shown.append({table.columns[0].key: table.empty})
     texts = tuple(tuple(cell_text(row.get(c.key, ""), c.kind, table.mesh) for c in table.columns) for row in shown)
     return PlainTable(title=printable(table.title), columns=table.columns, rows=texts, breaks=breaks)
+
+
+def row_lines(table: Table) -> list[str]:
+    """The rows of a table that has no grid."""
+    found = plain(table)
+    return [
+        table.line.format(**{c.key: text for c, text in zip(found.columns, row, strict=True)}) for row in found.rows
+    ]
 
 
 def joined_rows(table: Table) -> list[Row]:

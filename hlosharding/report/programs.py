@@ -1,56 +1,37 @@
-"""Whole programs: a module as a record, a partitioned program at one glance, a simulated step.
+"""Whole programs: a module as a record, a partitioned program at one glance.
 
 Floor: report.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from hlosharding.compiler import Partitioned
-from hlosharding.cost import CostReport, Event, Simulation, StepFigures
+from hlosharding.cost import CostReport
 from hlosharding.ir import Instruction, Module
 from hlosharding.printable import printable
 from hlosharding.report.collectives import collectives_view
 from hlosharding.report.costs import cost_view
-from hlosharding.report.model import (
-    Column,
-    Facts,
-    Figure,
-    Kind,
-    Lines,
-    Part,
-    Picture,
-    Row,
-    Shown,
-    Table,
-    Text,
-    View,
-    Within,
-    fields_of,
-)
-from hlosharding.report.streams import simulation_svg
+from hlosharding.report.model import Column, Facts, Kind, Lines, Part, Row, Shown, Table, Text, View, Within, fields_of
 
 _OVERRIDES_SHOWN = 12
 
 
 def module_view(module: Module) -> View:
     """The graph with its shardings."""
-    facts = Facts(
-        {
-            "name": module.name,
-            "num_partitions": module.num_partitions,
-            "entry": module.entry.name,
-            "computations": [
-                {
-                    "name": computation.name,
-                    "root": computation.root.name,
-                    "instructions": [_instruction_facts(inst) for inst in computation.instructions],
-                }
-                for computation in module.computations
-            ],
-        }
+    facts = Facts.of(
+        name=module.name,
+        num_partitions=module.num_partitions,
+        entry=module.entry.name,
+        computations=[
+            {
+                "name": computation.name,
+                "root": computation.root.name,
+                "instructions": [_instruction_facts(inst) for inst in computation.instructions],
+            }
+            for computation in module.computations
+        ],
     )
     return View((facts, Text(module)), schema="hlosharding.module/1")
 
@@ -89,19 +70,17 @@ def _boundary(partitioned: Partitioned) -> Facts:
     module = partitioned.module
     root = module.sharding(module.entry.root)
     leaves = module.entry.root.shape.leaves
-    return Facts(
-        {
-            "module": module.name,
-            "num_partitions": partitioned.num_partitions,
-            "parameters": [
-                {"name": p.name, "path": p.op_name, "local_shape": p.shape, "sharding": module.sharding(p)}
-                for p in module.entry.parameters
-            ],
-            "outputs": [
-                {"local_shape": shape, "sharding": leaf}
-                for shape, leaf in zip(leaves, root.leaves if root is not None else (), strict=True)
-            ],
-        }
+    return Facts.of(
+        module=module.name,
+        num_partitions=partitioned.num_partitions,
+        parameters=[
+            {"name": p.name, "path": p.op_name, "local_shape": p.shape, "sharding": module.sharding(p)}
+            for p in module.entry.parameters
+        ],
+        outputs=[
+            {"local_shape": shape, "sharding": leaf}
+            for shape, leaf in zip(leaves, root.leaves if root is not None else (), strict=True)
+        ],
     )
 
 
@@ -146,60 +125,3 @@ def overrides_view(partitioned: Partitioned, *, most: int | None = None) -> View
 def warnings_view(partitioned: Partitioned) -> View:
     """The ops that were not partitioned, a line each; nothing where there are none."""
     return View((Lines("warnings", partitioned.warnings, label="warning: ", style="yellow"),))
-
-
-def simulation_view(simulation: Simulation, *, most: int = 10) -> View:
-    """A simulated step: its figures, and the `most` longest events of its critical path, in order of time."""
-    critical = {id(event) for event in simulation.critical_path}
-    facts = Facts(
-        {
-            "machine": simulation.machine.name,
-            **fields_of(simulation, "time_s compute_s comm_s host_s exposed_comm_s"),
-            "peak_memory_bytes": int(simulation.peak_memory_bytes),
-            "host_memory_bytes": int(simulation.host_memory_bytes),
-            "guessed_loops": [loop._asdict() for loop in simulation.guessed_loops],
-            **step_record(simulation.figures),
-        }
-    )
-    every = [_event_row(event) | {"is_critical": id(event) in critical} for event in simulation.timeline]
-    path = sorted(simulation.critical_path, key=lambda event: -event.seconds)[:most]
-    columns = (
-        Column(key="start", heading="start", kind=Kind.SECONDS),
-        Column(key="takes", heading="takes", kind=Kind.SECONDS, in_record=False),
-        Column(key="stream", heading="stream", priority=2),
-        Column(key="opcode", heading="op"),
-        Column(key="shape", heading="shape", kind=Kind.SHAPE, priority=3),
-        Column(key="location", heading="source", kind=Kind.LOCATION, priority=1),
-    )
-    title = f"Critical path: {len(path)} longest of {len(simulation.critical_path)} steps"
-    timeline = Table(title="Timeline", key="timeline", columns=columns, rows=every, is_shown=False)
-    longest = Table(title=title, columns=columns, rows=[_event_row(e) for e in sorted(path, key=lambda e: e.start)])
-    drawn = Picture(simulation_svg(simulation), printable(simulation.headline), "One step on a device")
-    return View((facts, timeline, drawn, Text(simulation.figures), longest), schema="hlosharding.simulation/1")
-
-
-def step_record(figures: StepFigures) -> dict[str, Any]:
-    """What a record says of a predicted step beside its time."""
-    return {
-        "utilization": figures.utilization,
-        "utilization_kind": figures.kind,
-        "tokens_per_s": figures.tokens_per_s,
-        "bound": figures.breakdown.bound,
-        "breakdown": asdict(figures.breakdown),
-        "error": asdict(figures.error) if figures.error else None,
-    }
-
-
-def _event_row(event: Event) -> dict[str, Any]:
-    return {
-        "name": event.instruction.name,
-        "joined": [op.name for op in event.joined],
-        "opcode": event.instruction.opcode,
-        "shape": str(event.instruction.shape),
-        "location": event.instruction.location,
-        **fields_of(event, "stream start end"),
-        "takes": event.seconds,
-        "received_bytes": event.nbytes,
-        "trips": Figure(event.trips, is_exact=event.is_exact),
-        "is_exact": event.is_exact,
-    }

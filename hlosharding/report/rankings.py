@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from hlosharding.cost import Calibration, Measurement
-from hlosharding.report.model import Column, Facts, Kind, Shown, Table, Text, View
+from hlosharding.report.model import Column, Facts, Kind, Shown, Table, Text, View, fields_of
 from hlosharding.report.searches import refused_plans
 from hlosharding.search import Ranking
 
@@ -40,26 +40,19 @@ _SCHEMA = "hlosharding.ranking/1"
 
 def _figures(ranking: Ranking) -> Facts:
     by_stages = {str(stages): _finite(value) for stages, value in ranking.spearman_by_stages.items()}
-    return Facts(
-        {
-            "runner": ranking.runner,
-            "spearman": _finite(ranking.spearman),
-            "spearman_by_stages": by_stages,
-            "median_error": _finite(ranking.median_error),
-            "scaled_median_error": _finite(ranking.scaled_median_error),
-            "regret": _finite(ranking.regret),
-        }
+    others = fields_of(ranking, "median_error scaled_median_error regret")
+    return Facts.of(
+        runner=ranking.runner,
+        spearman=_finite(ranking.spearman),
+        spearman_by_stages=by_stages,
+        **{name: _finite(value) for name, value in others.items()},
     )
 
 
 def _inversions(ranking: Ranking) -> Table:
+    plans = [str(row.plan) for row in ranking.table]
     rows = [
-        {
-            "plan": str(ranking.table[each.first].plan),
-            "other": str(ranking.table[each.second].plan),
-            "predicted": each.predicted,
-            "measured": each.measured,
-        }
+        {"plan": plans[each.first], "other": plans[each.second], **fields_of(each, "predicted measured")}
         for each in ranking.inversions
     ]
     return Table(

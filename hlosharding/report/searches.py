@@ -10,8 +10,8 @@ from typing import Any
 
 from hlosharding.report.model import Column, Facts, Kind, Picture, Row, Shown, Table, Text, View, Within, fields_of
 from hlosharding.report.pareto import pareto_svg, pareto_text
-from hlosharding.report.programs import step_record
 from hlosharding.report.shardings import shared_path
+from hlosharding.report.streams import step_record
 from hlosharding.search import (
     Improved,
     Present,
@@ -41,18 +41,18 @@ def search_view(result: SearchResult, *, most: int = 10, what_if: Sequence[WhatI
     refused = refused_plans(
         [{"plan": str(each.plan), "batch_size": each.batch_size, "why": why} for each, why in result.refused], most
     )
-    facts: dict[str, Any] = {
-        "machine": result.machine.name,
-        "priced": len(result.table),
-        "refused_plans": len(result.refused),
-        "pruned": [{"plan": str(each.plan), "least_s": least} for each, least in result.pruned],
-        "front": [str(each.plan) for each in pareto(result.table)],
-    }
+    facts = Facts.of(
+        machine=result.machine.name,
+        priced=len(result.table),
+        refused_plans=len(result.refused),
+        pruned=[{"plan": str(each.plan), "least_s": least} for each, least in result.pruned],
+        front=[str(each.plan) for each in pareto(result.table)],
+    )
     changes = _what_if([*of_memory(result.table, result.machine), *what_if])
     present = [_present(result.present)] if result.present is not None else []
     said = Text("\n".join(filter(None, (result.notes, _counted(result)))))
     drawn = Picture(pareto_svg(result), pareto_text(result), "Plans: time against memory")
-    parts = Facts(facts), Text(result.headline), _runners_up(result), changes, *present, said, plans, drawn, refused
+    parts = facts, Text(result.headline), _runners_up(result), changes, *present, said, plans, drawn, refused
     return View(parts, schema="hlosharding.search/2")
 
 
@@ -109,9 +109,7 @@ def _what_if(changes: Sequence[WhatIf]) -> Table:
             "condition": one.condition,
             "plan": str(one.best.plan),
             "batch_size": one.best.batch_size,
-            "time_s": one.best.time_s,
-            "peak_memory_bytes": int(one.best.peak_memory_bytes),
-            "fits": _yes_or_no(one.best.fits),
+            **_figures(one.best),
             "today_s": _today(one),
         }
         for one in changes
@@ -159,7 +157,8 @@ def _present(present: Present) -> Within:
 def _figures(priced: PricedPlan | str) -> dict[str, Any]:
     if isinstance(priced, str):
         return {"refused": priced}
-    return {"time_s": priced.time_s, "peak_memory_bytes": int(priced.peak_memory_bytes), "fits": priced.fits}
+    fits = Shown("yes" if priced.fits else "no", priced.fits)
+    return {"time_s": priced.time_s, "peak_memory_bytes": int(priced.peak_memory_bytes), "fits": fits}
 
 
 def _axes_text(mesh: MeshInfo | None) -> str:
@@ -184,23 +183,21 @@ def improved_view(found: Improved) -> View:
                 "argument": change.argument,
                 "before": spec_text(change.before),
                 "after": spec_text(change.after),
-                "time_before_s": change.time_before_s,
-                "time_s": change.time_s,
+                **fields_of(change, "time_before_s time_s"),
             }
             for change in found.changes
         ],
         empty="none helps",
     )
-    facts: dict[str, Any] = {
-        "machine": found.machine.name,
-        "plan": str(found.start.plan),
-        "time_before_s": found.start.time_s,
-        "time_s": found.priced.time_s,
-        "peak_memory_bytes": int(found.priced.peak_memory_bytes),
-        "tried": found.tried,
-        "is_done": found.is_done,
-    }
-    return View((Facts(facts), Text(str(found).splitlines()[0]), changes), schema="hlosharding.improved/1")
+    facts = Facts.of(
+        machine=found.machine.name,
+        plan=str(found.start.plan),
+        time_before_s=found.start.time_s,
+        time_s=found.priced.time_s,
+        peak_memory_bytes=int(found.priced.peak_memory_bytes),
+        **fields_of(found, "tried is_done"),
+    )
+    return View((facts, Text(str(found).splitlines()[0]), changes), schema="hlosharding.improved/1")
 
 
 def refused_plans(rows: Sequence[dict[str, Any]], most: int | None = None) -> Table:
@@ -216,12 +213,9 @@ def refused_plans(rows: Sequence[dict[str, Any]], most: int | None = None) -> Ta
 
 
 def _counted(result: SearchResult) -> str:
-    parts = [f"{len(result.table)} plans priced"]
-    if result.pruned:
-        parts.append(f"{len(result.pruned)} left out, for they take longer by their arithmetic alone")
-    if result.refused:
-        parts.append(f"{len(result.refused)} refused")
-    return ", ".join(parts)
+    pruned = "left out, for they take longer by their arithmetic alone"
+    counted = ((result.table, "plans priced"), (result.pruned, pruned), (result.refused, "refused"))
+    return ", ".join(f"{len(each)} {what}" for n, (each, what) in enumerate(counted) if each or not n)
 
 
 def _row(result: SearchResult, priced: PricedPlan) -> dict[str, Any]:
@@ -232,11 +226,6 @@ def _row(result: SearchResult, priced: PricedPlan) -> dict[str, Any]:
         **fields_of(plan, "data tensor stages microbatches schedule order strategy replicas context experts"),
         **fields_of(plan, "sequence recompute even layers"),
         **fields_of(priced, "time_s compute_s exposed_s idle_s"),
-        "peak_memory_bytes": int(priced.peak_memory_bytes),
-        "fits": _yes_or_no(priced.fits),
+        **_figures(priced),
         **step_record(result.figures(priced)),
     }
-
-
-def _yes_or_no(fits: bool) -> Shown:
-    return Shown("yes" if fits else "no", fits)

@@ -10,7 +10,7 @@ from typing import Any
 
 from hlosharding.ir import Module
 from hlosharding.propagation import Propagation
-from hlosharding.report.model import Column, Drawing, Facts, Kind, Row, Table, Text, Thread, View
+from hlosharding.report.model import Column, Drawing, Facts, Kind, Row, Table, Text, Thread, View, fields_of
 from hlosharding.report.places import value_place
 from hlosharding.sharding import HloSharding, spell
 
@@ -27,13 +27,11 @@ _TIMES = Column(key="times", heading="times", kind=Kind.COUNT, sums=True, priori
 def propagation_view(propagated: Propagation) -> View:
     """Every value with its sharding, in program order, a section a computation; reducers and their like left out."""
     module = propagated.module
-    facts = Facts(
-        {
-            "module": module.name,
-            "num_partitions": module.num_partitions,
-            "changed": propagated.changed,
-            "shardings": propagated.shardings,
-        }
+    facts = Facts.of(
+        module=module.name,
+        num_partitions=module.num_partitions,
+        changed=propagated.changed,
+        shardings=propagated.shardings,
     )
     return View((facts, _values(module)), schema="hlosharding.propagation/1")
 
@@ -48,9 +46,8 @@ def _values(module: Module) -> Table:
             {
                 "value": f"ROOT %{inst.name}" if inst.is_root else f"%{inst.name}",
                 "operation": inst.opcode,
-                "shape": inst.shape,
                 "sharding": module.sharding(inst),
-                "location": inst.location,
+                **fields_of(inst, "shape location"),
             }
             for inst in computation.instructions
         ]
@@ -120,14 +117,12 @@ def sharding_view(sharding: HloSharding) -> View:
     (2,)
     """
     is_tiled = sharding.kind == "tiled"
-    facts = Facts(
-        {
-            "text": str(sharding),
-            "kind": sharding.kind,
-            "split": tuple(map(int, sharding.data_dims)) if is_tiled else None,
-            "tiles": sharding.tiles.array.reshape(sharding.num_tiles, -1).tolist() if is_tiled else None,
-            "leaves": [sharding_view(leaf) for leaf in sharding.leaves] if sharding.is_tuple() else [],
-        }
+    facts = Facts.of(
+        text=str(sharding),
+        kind=sharding.kind,
+        split=tuple(map(int, sharding.data_dims)) if is_tiled else None,
+        tiles=sharding.tiles.array.reshape(sharding.num_tiles, -1).tolist() if is_tiled else None,
+        leaves=[sharding_view(leaf) for leaf in sharding.leaves] if sharding.is_tuple() else [],
     )
     drawing = (Drawing(sharding, tuple(map(int, sharding.data_dims))),) if is_tiled else ()
     return View((facts, Text(sharding), *drawing), schema="hlosharding.sharding/1")

@@ -1,4 +1,4 @@
-"""A simulated step as pictures: computing above, communicating below it; and what a device holds meanwhile.
+"""A simulated step: its figures, and pictures of computing above communicating, and of what a device holds meanwhile.
 
 Floor: report.  However many ops: what is narrower than a pixel is drawn together with its neighbours.
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from html import escape
 from typing import Any
 
-from hlosharding.cost import Event, Simulation, streams_of
+from hlosharding.cost import Event, Simulation, StepFigures, streams_of
 from hlosharding.ir import CONTROL_FLOW, PRODUCTS, collective_kind
 from hlosharding.printable import printable
 from hlosharding.report.figures import as_bytes, as_seconds
+from hlosharding.report.model import Column, Facts, Figure, Kind, Picture, Table, Text, View, fields_of
 from hlosharding.report.places import spelled
 from hlosharding.report.svg import label, svg_image
 
@@ -32,6 +34,61 @@ COLOURS = {
     "collective-permute": "hsl(96,42%,44%)",
     "other transfers": "hsl(0,0%,55%)",
 }
+
+
+def simulation_view(simulation: Simulation, *, most: int = 10) -> View:
+    """A simulated step: its figures, and the `most` longest events of its critical path, in order of time."""
+    critical = {id(event) for event in simulation.critical_path}
+    facts = Facts.of(
+        machine=simulation.machine.name,
+        **fields_of(simulation, "time_s compute_s comm_s host_s exposed_comm_s"),
+        peak_memory_bytes=int(simulation.peak_memory_bytes),
+        host_memory_bytes=int(simulation.host_memory_bytes),
+        guessed_loops=[loop._asdict() for loop in simulation.guessed_loops],
+        **step_record(simulation.figures),
+    )
+    every = [_event_row(event) | {"is_critical": id(event) in critical} for event in simulation.timeline]
+    path = sorted(simulation.critical_path, key=lambda event: -event.seconds)[:most]
+    columns = (
+        Column(key="start", heading="start", kind=Kind.SECONDS),
+        Column(key="takes", heading="takes", kind=Kind.SECONDS, in_record=False),
+        Column(key="stream", heading="stream", priority=2),
+        Column(key="opcode", heading="op"),
+        Column(key="shape", heading="shape", kind=Kind.SHAPE, priority=3),
+        Column(key="location", heading="source", kind=Kind.LOCATION, priority=1),
+    )
+    title = f"Critical path: {len(path)} longest of {len(simulation.critical_path)} steps"
+    timeline = Table(title="Timeline", key="timeline", columns=columns, rows=every, is_shown=False)
+    longest = Table(title=title, columns=columns, rows=[_event_row(e) for e in sorted(path, key=lambda e: e.start)])
+    drawn = Picture(simulation_svg(simulation), printable(simulation.headline), "One step on a device")
+    return View((facts, timeline, drawn, Text(simulation.figures), longest), schema="hlosharding.simulation/1")
+
+
+def step_record(figures: StepFigures) -> dict[str, Any]:
+    """What a record says of a predicted step beside its time."""
+    return {
+        "utilization": figures.utilization,
+        "utilization_kind": figures.kind,
+        "tokens_per_s": figures.tokens_per_s,
+        "bound": figures.breakdown.bound,
+        "breakdown": asdict(figures.breakdown),
+        "error": asdict(figures.error) if figures.error else None,
+    }
+
+
+def _event_row(event: Event) -> dict[str, Any]:
+    return {
+        "name": event.instruction.name,
+        "joined": [op.name for op in event.joined],
+        "opcode": event.instruction.opcode,
+        "shape": str(event.instruction.shape),
+        "location": event.instruction.location,
+        **fields_of(event, "stream start end"),
+        "takes": event.seconds,
+        "received_bytes": event.nbytes,
+        "trips": Figure(event.trips, is_exact=event.is_exact),
+        "is_exact": event.is_exact,
+    }
 
 
 def simulation_svg(run: Simulation) -> str:

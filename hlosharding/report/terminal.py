@@ -20,7 +20,7 @@ from rich.text import Text as RichText
 from hlosharding.printable import printable
 from hlosharding.report.drawing import draw
 from hlosharding.report.model import Drawing, Facts, Lines, Part, Picture, Table, Text, Tree, View, Within
-from hlosharding.report.plain import PlainTable, facts_table, plain
+from hlosharding.report.plain import PlainTable, facts_table, plain, row_lines
 from hlosharding.report.widths import ColumnWidths, fit, wrap_text
 
 _WIDE = 200
@@ -86,7 +86,8 @@ def _view_lines(view: View, screen: Screen) -> Iterator[str]:
 def _lines(part: Part, screen: Screen) -> Iterator[str]:
     match part:
         case Table() if part.line:
-            yield from _row_lines(part, screen)
+            for line in row_lines(part):
+                yield from _text(line, screen)
         case Table():
             yield from _table(plain(part), screen) if part.is_shown else ()
         case Facts():
@@ -121,13 +122,6 @@ def _text(text: str, screen: Screen, style: str = "") -> Iterator[str]:
         indent = line[: len(line) - len(line.lstrip())] + 2 * _INDENT
         for piece in wrap_text(line, screen.width if screen.wraps else None, indent):
             yield _styled(piece, style) if screen.is_styled else piece
-
-
-def _row_lines(table: Table, screen: Screen) -> Iterator[str]:
-    found = plain(table)
-    keys = [column.key for column in found.columns]
-    for row in found.rows:
-        yield from _text(table.line.format(**dict(zip(keys, row, strict=True))), screen)
 
 
 def _table(table: PlainTable, screen: Screen) -> Iterator[str]:

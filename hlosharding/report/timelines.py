@@ -12,8 +12,7 @@ from typing import Any
 
 from hlosharding.report.figures import as_bytes, as_seconds
 from hlosharding.report.model import Column, Facts, Kind, Shown, Table, Text, View, fields_of
-from hlosharding.report.programs import step_record
-from hlosharding.report.streams import area_points
+from hlosharding.report.streams import area_points, step_record
 from hlosharding.report.svg import label, svg_image
 from hlosharding.schedule import ScheduleSimulation, StepEvent, Usage, devices_text
 
@@ -108,14 +107,11 @@ def schedule_view(run: ScheduleSimulation, *, most: int = 10) -> View:
     """A simulated schedule: its timeline, how devices spend the time, the longest steps of the critical path, and the
     source lines in which these spend theirs.
     """
-    facts = Facts(
-        {
-            "machine": run.machine.name,
-            "semantics": run.semantics,
-            "time_s": run.time_s,
-            "peak_memory_bytes": int(run.peak_memory_bytes),
-            **step_record(run.figures),
-        }
+    facts = Facts.of(
+        machine=run.machine.name,
+        **fields_of(run, "semantics time_s"),
+        peak_memory_bytes=int(run.peak_memory_bytes),
+        **step_record(run.figures),
     )
     usage = Table(
         title=f"{as_seconds(run.time_s)} on {run.machine.name} ({run.semantics})",

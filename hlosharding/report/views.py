@@ -29,11 +29,12 @@ from hlosharding.report.explanations import (
 from hlosharding.report.json import Record
 from hlosharding.report.model import Text, View
 from hlosharding.report.plans import exported_view, reshard_view
-from hlosharding.report.programs import module_view, partitioned_view, simulation_view
+from hlosharding.report.programs import module_view, partitioned_view
 from hlosharding.report.rankings import calibration_view, ranking_view
 from hlosharding.report.searches import improved_view, search_view
 from hlosharding.report.sections import Report
 from hlosharding.report.shardings import propagation_view, sharding_view
+from hlosharding.report.streams import simulation_view
 from hlosharding.report.timelines import schedule_view
 from hlosharding.reshard import ReshardPlan
 from hlosharding.schedule import ScheduleSimulation

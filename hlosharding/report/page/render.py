@@ -16,7 +16,7 @@ from jinja2 import Environment, Template
 from markupsafe import Markup
 
 from hlosharding.errors import HloShardingError
-from hlosharding.printable import printable, printable_lines
+from hlosharding.printable import printable
 from hlosharding.report.drawing import SIZE, draw_svg
 from hlosharding.report.model import Drawing, Facts, Lines, Part, Picture, Table, Text, Tree, View, Within
 from hlosharding.report.page.tables import LARGEST_DRAWING, Data, Icons, TableWriter
@@ -89,13 +89,12 @@ class _PageRenderer:
                 yield {"kind": "table", "number": len(self.tables) - 1, "table": self.tables[-1]}
             case Facts() if part.labels:
                 yield {"kind": "cards", "cards": [_card(part, label) for label in part.labels]}
-            case Text():
-                yield {"kind": "text", "text": printable_lines(str(part.content)), "style": part.style}
-            case Lines() if part.lines:
-                text = part.printable_text
-                yield {"kind": "text", "text": text, "style": part.style}
+            case Lines() if not part.lines:
+                pass
+            case Text() | Lines():
+                yield {"kind": "text", "text": part.printable_text, "style": part.style}
             case Tree():
-                yield {"kind": "tree", "text": printable_lines(part.text)}
+                yield {"kind": "tree", "text": part.printable_text}
             case Picture():
                 bars = part.bars if self.has_bars else {}
                 self.timeline = bars or self.timeline

@@ -8,22 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from hlosharding.printable import printable, printable_lines
+from hlosharding.printable import printable
 from hlosharding.report.drawing import draw, sharding_icon
-from hlosharding.report.model import (
-    Cell,
-    Column,
-    Drawing,
-    Figure,
-    Lines,
-    Shown,
-    Table,
-    Text,
-    Thread,
-    Tree,
-    View,
-    Within,
-)
+from hlosharding.report.model import Column, Drawing, Figure, Lines, Shown, Table, Text, Thread, Tree, View, Within
 from hlosharding.report.plain import cell_text, joined_rows, summed_row
 from hlosharding.sharding import HloSharding
 
@@ -80,7 +67,7 @@ class TableWriter:
             data["below"] = [self._below(row.get(table.detail)) for row in rows[:most]]
         return data
 
-    def _cell(self, cell: Cell, column: Column, mesh: Any) -> Any:
+    def _cell(self, cell: Any, column: Column, mesh: Any) -> Any:
         """A text; with a number to sort by, or with an icon, a short list."""
         text = cell_text(cell, column.kind, mesh)
         if isinstance(cell, HloSharding):
@@ -91,23 +78,19 @@ class TableWriter:
             return [text, value] if isinstance(value, int | float) else text
         return text
 
-    def _thread(self, cell: Cell) -> Any:
+    def _thread(self, cell: Any) -> Any:
         """Two lists of names: the row's own, and those of other rows."""
         if not isinstance(cell, Thread) or not cell.names:
             return None
         return [cell.names[: self.most], cell.related[: self.most]]
 
-    def _below(self, view: Cell) -> list[Data]:
+    def _below(self, view: Any) -> list[Data]:
         if not isinstance(view, View):
             return []
         parts: list[Data] = []
         for part in view.parts:
             match part:
-                case Tree():
-                    parts.append({"tree": printable_lines(part.text)})
-                case Text():
-                    parts.append({"tree": printable_lines(str(part.content))})
-                case Lines():
+                case Text() | Tree() | Lines():
                     parts.append({"tree": part.printable_text})
                 case Drawing() if part.sharding.num_tiles <= LARGEST_DRAWING:
                     parts.append({"tree": f"{printable(part.title)}\n{draw(part.sharding, part.dims)}"})

@@ -109,7 +109,6 @@ def ranked_collectives_view(
     whole_s = sum(one.seconds for one in about.collectives)
     details = {number: collective_explanations_view([one]) for number, one in told.items()}
     table = Table(
-        title="",
         key="collectives",
         columns=_COLUMNS,
         rows=[

@@ -9,7 +9,7 @@ from collections import defaultdict
 
 from hlosharding.cost import Subtotal
 from hlosharding.ir import Instruction
-from hlosharding.report.model import Column, Figure, Kind, Row, Shown, Table, Thread, View
+from hlosharding.report.model import Column, Kind, Row, Shown, Table, Thread, View, figures_of
 from hlosharding.report.places import line_place
 from hlosharding.report.sections.reported import ReportedProgram, add_subtotals
 
@@ -50,7 +50,7 @@ def files_view(about: ReportedProgram) -> View:
         }
         for file, lines in dearest
     ]
-    table = Table(title="", key="files", columns=_FILES, rows=rows, total="all", detail="detail")
+    table = Table(key="files", columns=_FILES, rows=rows, total="all", detail="detail")
     return View((table,))
 
 
@@ -58,7 +58,7 @@ def _lines_table(
     about: ReportedProgram, lines: dict[str, Subtotal], largest: dict[str, Instruction], whole_s: float
 ) -> Table:
     rows = [_line_row(about, line, part, largest.get(line), whole_s) for line, part in lines.items()]
-    return Table(title="", key="lines", columns=_LINES, rows=rows, mesh=about.mesh, thread="thread")
+    return Table(key="lines", columns=_LINES, rows=rows, mesh=about.mesh, thread="thread")
 
 
 def _line_row(about: ReportedProgram, line: str, part: Subtotal, value: Instruction | None, whole_s: float) -> Row:
@@ -74,9 +74,7 @@ def _line_row(about: ReportedProgram, line: str, part: Subtotal, value: Instruct
 def _figures(part: Subtotal, whole_s: float) -> Row:
     return {
         "instructions": part.instructions,
-        "flops": Figure(part.flops, is_exact=part.is_exact),
-        "comm_bytes": Figure(part.comm_bytes, is_exact=part.is_exact),
-        "time_s": Figure(part.time_s, is_exact=part.is_exact),
+        **figures_of(part, "flops comm_bytes time_s", is_exact=part.is_exact),
         "share": part.time_s / whole_s if whole_s else 0.0,
     }
 

@@ -68,9 +68,7 @@ def findings_view(
     ]
     found = [row for seconds, row in sorted(timed, key=lambda each: -each[0]) if seconds > _LEAST * whole_s]
     rows = [*found, *_accidents(about), *_replicated(about, copies), *_warnings(about)]
-    table = Table(
-        title="", key="worst", columns=_FINDINGS, rows=rows, detail="detail", thread="thread", empty="nothing"
-    )
+    table = Table(key="worst", columns=_FINDINGS, rows=rows, detail="detail", thread="thread", empty="nothing")
     return View((table,))
 
 

@@ -13,7 +13,7 @@ from itertools import takewhile
 from hlosharding.ir import Instruction, Stack
 from hlosharding.report.figures import as_seconds
 from hlosharding.report.flame import Calls, flame_svg, treemap_svg
-from hlosharding.report.model import Column, Kind, Picture, Row, Table, Thread, View
+from hlosharding.report.model import Column, Kind, Picture, Row, Table, Thread, View, fields_of
 from hlosharding.report.places import function_place, line_place
 from hlosharding.report.sections.memory import alive_at_worst
 from hlosharding.report.sections.reported import ReportedProgram
@@ -74,7 +74,7 @@ def _parts(sums: dict[str, _Sums], lines: dict[str, set[str]], root: Calls) -> I
         title="Bytes held when a device holds most, by function",
     )
     rows = [_row(name, one, lines[name], root.seconds) for name, one in _dearest(sums)]
-    yield Table(title="", key="functions", columns=_FUNCTIONS, rows=rows, total="all", thread="thread")
+    yield Table(key="functions", columns=_FUNCTIONS, rows=rows, total="all", thread="thread")
 
 
 def _dearest(sums: dict[str, _Sums]) -> list[tuple[str, _Sums]]:
@@ -84,11 +84,9 @@ def _dearest(sums: dict[str, _Sums]) -> list[tuple[str, _Sums]]:
 def _row(name: str, one: _Sums, lines: set[str], whole_s: float) -> Row:
     return {
         "function": name,
-        "time_s": one.time_s,
-        "own_s": one.own_s,
+        **fields_of(one, "time_s own_s"),
         "share": one.own_s / whole_s if whole_s else 0.0,
-        "comm_bytes": one.comm_bytes,
-        "held_bytes": one.held_bytes,
+        **fields_of(one, "comm_bytes held_bytes"),
         "thread": Thread((function_place(name),), tuple(line_place(line) for line in sorted(lines))),
     }
 

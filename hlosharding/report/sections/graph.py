@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlosharding.ir import CONTROL_FLOW, PRODUCTS, Computation, Instruction, trip_count
-from hlosharding.report.model import Cell, Column, Figure, Kind, Row, Shown, Table, Thread, View
+from hlosharding.report.model import Cell, Column, Figure, Kind, Row, Shown, Table, Thread, View, fields_of, figures_of
 from hlosharding.report.places import line_place, value_place
 from hlosharding.report.sections.layers import Block, blocks_of
 from hlosharding.report.sections.reported import ReportedProgram
@@ -44,7 +44,6 @@ _OPS = (
 class ComputationPart:
     """One computation with what repeats in it."""
 
-    computation: Computation
     name: str
     """"" for the entry, else whose body it is."""
     blocks: tuple[Block, ...]
@@ -64,7 +63,7 @@ def parts_of(about: ReportedProgram) -> list[ComputationPart]:
         if computation in seen:
             continue
         seen.add(computation)
-        found.append(ComputationPart(computation, name, tuple(blocks_of(about, computation))))
+        found.append(ComputationPart(name, tuple(blocks_of(about, computation))))
         waiting += [
             (callee, _body_name(op))
             for op in computation.instructions
@@ -87,7 +86,7 @@ def graph_view(about: ReportedProgram, parts: Sequence[ComputationPart]) -> View
     whole_s = about.partitioned.cost.time_s
     tables = [_table(about, part, whole_s) for part in parts]
     rows = [{"inside": part.name, **row} for part, table in zip(parts, tables, strict=True) for row in table.rows]
-    return View((*tables, Table(title="", key="blocks", columns=_BLOCKS, rows=rows, is_shown=False)))
+    return View((*tables, Table(key="blocks", columns=_BLOCKS, rows=rows, is_shown=False)))
 
 
 def _table(about: ReportedProgram, part: ComputationPart, whole_s: float) -> Table:
@@ -111,8 +110,7 @@ def _block_row(about: ReportedProgram, block: Block, whole_s: float) -> Row:
         "products": sum(op.opcode in PRODUCTS for op in block.members),
         "flops": Figure(sums.flops, is_exact=sums.is_exact),
         "num_collectives": sum(len(about.collectives_of.get(op, ())) for op in block.members),
-        "comm_bytes": Figure(sums.comm_bytes, is_exact=sums.is_exact),
-        "time_s": Figure(sums.time_s, is_exact=sums.is_exact),
+        **figures_of(sums, "comm_bytes time_s", is_exact=sums.is_exact),
         "share": sums.time_s / whole_s if whole_s else 0.0,
         "result_shape": result.shape,
         "result": about.sharding(result),
@@ -146,8 +144,7 @@ def _op_row(about: ReportedProgram, op: Instruction, alike: Sequence[Instruction
     loops = (value_place(loop.name) for loop in about.loops_of(op))
     return {
         "value": Shown(f"%{op.name}", op.name),
-        "opcode": op.opcode,
-        "shape": op.shape,
+        **fields_of(op, "opcode shape"),
         "sharding": about.sharding(op),
         "collectives": _moves(about, op),
         "time_s": about.figures[op].time_s if op in about.figures else 0.0,

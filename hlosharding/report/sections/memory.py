@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from hlosharding.cost import Lifetime, lifetimes
 from hlosharding.report.figures import as_bytes, as_count, as_seconds
-from hlosharding.report.model import Column, Kind, Picture, Row, Shown, Table, View
+from hlosharding.report.model import Column, Kind, Picture, Row, Shown, Table, View, fields_of
 from hlosharding.report.sections.reported import ReportedProgram
 from hlosharding.report.shardings import path_of_layers
 from hlosharding.report.streams import memory_svg, thin_levels
@@ -65,10 +65,8 @@ def _life_row(life: Lifetime) -> Row:
     return {
         "name": inst.name,
         "location": Shown(path or inst.location or f"%{inst.name}", inst.location),
-        "opcode": inst.opcode,
-        "shape": inst.shape,
+        **fields_of(inst, "opcode shape"),
         "times": 1,
         "bytes": life.nbytes,
-        "start": life.start,
-        "end": life.end,
+        **fields_of(life, "start end"),
     }

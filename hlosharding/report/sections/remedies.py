@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from hlosharding.errors import PlanError
-from hlosharding.report.model import Column, Kind, Row, Shown, Table, Thread, View
+from hlosharding.report.model import Column, Kind, Row, Shown, Table, Thread, View, fields_of
 from hlosharding.report.places import collective_place, remedy_place, value_place
 from hlosharding.report.sections.collectives import Alike
 from hlosharding.report.sections.reported import ReportedProgram
@@ -45,9 +45,7 @@ def remedies_view(about: ReportedProgram, groups: Sequence[Alike]) -> View:
     """
     rows = [_row(about, group, best) for group in groups[:_ASKED] if (best := _best(about, group)) is not None]
     empty = "no single annotation saves time"
-    return View(
-        (Table(title="", key="remedies", columns=_COLUMNS, rows=rows, mesh=about.mesh, empty=empty, thread="thread"),)
-    )
+    return View((Table(key="remedies", columns=_COLUMNS, rows=rows, mesh=about.mesh, empty=empty, thread="thread"),))
 
 
 def _best(about: ReportedProgram, group: Alike) -> Suggestion | None:
@@ -83,9 +81,7 @@ def _row(about: ReportedProgram, group: Alike, best: Suggestion) -> Row:
         "annotation": Shown(f"{verb} %{name}={spell(sharding, best.mesh)}", {name: sharding}),
         "saved_s": best.time_before_s - best.time_s,
         "saved_bytes": best.bytes_before - best.bytes_received,
-        "bytes_received": best.bytes_received,
-        "flops_before": best.flops_before,
-        "flops": best.flops,
+        **fields_of(best, "bytes_received flops_before flops"),
         "location": group.first.collective.location,
         "thread": Thread(
             (remedy_place(group.first.number),), (collective_place(group.first.number), value_place(name))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hlosharding.ir import Instruction
 from hlosharding.plans import is_held
 from hlosharding.report.explanations import explanations_view
-from hlosharding.report.model import Column, Figure, Kind, Row, Shown, Table, Thread, View
+from hlosharding.report.model import Column, Figure, Kind, Row, Shown, Table, Thread, View, fields_of
 from hlosharding.report.places import copies_place, line_place, value_place
 from hlosharding.report.sections.reported import ReportedProgram
 from hlosharding.report.shardings import path_of_layers
@@ -105,7 +105,7 @@ def replicated_view(about: ReportedProgram, found: Sequence[Copies]) -> View:
     """The table of `copies_of`; a row opens to why the value is not split."""
     rows = [_row(about, one, explained=number < _EXPLAINED) for number, one in enumerate(found)]
     table = Table(
-        title="", key="replicated", columns=_COLUMNS, rows=rows, mesh=about.mesh, total="all",
+        key="replicated", columns=_COLUMNS, rows=rows, mesh=about.mesh, total="all",
         empty="every value is split over all devices", detail="detail", thread="thread",
     )  # fmt: skip
     return View((table,))
@@ -116,11 +116,8 @@ def _row(about: ReportedProgram, one: Copies, *, explained: bool) -> Row:
     why = explained and propagation is not None and one.first.name in propagation.shardings
     return {
         "value": Shown(f"%{one.first.name}", one.first.name),
-        "opcode": one.first.opcode,
-        "shape": one.first.shape,
-        "sharding": one.sharding,
-        "copies": one.copies,
-        "times": one.times,
+        **fields_of(one.first, "opcode shape"),
+        **fields_of(one, "sharding copies times"),
         "bytes": Figure(one.nbytes),
         "wasted_bytes": Figure(one.wasted_bytes),
         "location": one.location,

@@ -19,7 +19,7 @@ from hlosharding.propagation import Propagation
 from hlosharding.report.figures import as_count
 from hlosharding.report.model import Part, Picture, View, Within
 from hlosharding.report.page import render_page
-from hlosharding.report.programs import simulation_view, warnings_view
+from hlosharding.report.programs import warnings_view
 from hlosharding.report.searches import search_view
 from hlosharding.report.sections.collectives import explain_dearest, rank_collectives, ranked_collectives_view
 from hlosharding.report.sections.comparison import comparison_section
@@ -35,7 +35,7 @@ from hlosharding.report.sections.reported import ReportedProgram
 from hlosharding.report.sections.roofline import roofline_view
 from hlosharding.report.sections.shardings import shardings_view
 from hlosharding.report.sections.summary import summary_view
-from hlosharding.report.streams import timeline_bars
+from hlosharding.report.streams import simulation_view, timeline_bars
 from hlosharding.report.terminal import to_text
 from hlosharding.report.timelines import schedule_view, timeline_svg
 from hlosharding.search import SearchResult
@@ -105,7 +105,7 @@ def report(
         if not isinstance(program, Partitioned):
             program = partition(program, num_partitions=num_partitions, machine=machine)
         about = ReportedProgram(program)
-        compared = [_compared(about, against, names)] if against is not None else []
+        compared = [_section("comparison", comparison_section(about, against, names))] if against is not None else []
         found = [_searched(search)] if search is not None else []
         view = View((*_sections(about, suggest=suggest), *compared, *found), schema=_SCHEMA)
         count = f"{as_count(program.num_partitions)} device{'' if program.num_partitions == 1 else 's'}"
@@ -116,73 +116,48 @@ def report(
 
 
 def _sections(about: ReportedProgram, *, suggest: bool) -> Iterator[Within]:
-    partitioned = about.partitioned
     groups, copies = rank_collectives(about), copies_of(about)
     told = explain_dearest(about, groups)
     remedies = remedies_view(about, groups) if suggest and about.is_explained else None
-    yield Within(
-        "findings",
-        findings_view(about, groups, copies, told, remedies),
-        title="Worst findings",
-        note="What takes most of the time first; a row opens to its causes, and leads to where else it is seen.",
-    )
-    summary = View((*summary_view(about).parts, *warnings_view(partitioned).parts))
-    yield Within("summary", summary, title="Summary")
-    yield Within(
-        "timeline",
-        _timeline(about),
-        title="Timeline",
-        note="One device of a simulated step: what it computes, and what it communicates meanwhile.",
-    )
-    yield Within(
-        "collectives",
-        ranked_collectives_view(about, groups, told),
-        title="Collectives",
-        note="The dearest first. Why one is there, and what would remove it: explain '#0', or its row of the page.",
-    )
+    yield _section("findings", findings_view(about, groups, copies, told, remedies))
+    yield _section("summary", View((*summary_view(about).parts, *warnings_view(about.partitioned).parts)))
+    yield _section("timeline", _timeline(about))
+    yield _section("collectives", ranked_collectives_view(about, groups, told))
     if remedies is not None:
-        yield Within(
-            "remedies",
-            remedies,
-            title="Remedies",
-            note="For the dearest collectives, the annotation that saves most, by partitioning anew.",
-        )
+        yield _section("remedies", remedies)
     parts = parts_of(about)
-    graph = (Picture(parts_svg(about, parts), title="The program, block by block"), *graph_view(about, parts).parts)
-    yield Within(
-        "program",
-        View(graph),
-        title="Program",
-        note="In program order; layers that repeat stand there once.",
-    )
-    yield Within(
-        "functions",
-        functions_view(about),
-        title="Functions",
-        note="Priced time by who calls what, then bytes received and bytes held, by function.",
-    )
-    yield Within(
-        "roofline",
-        roofline_view(about),
-        title="Roofline",
-        note="What each group of ops reaches of what the chip can do. A circle is as large as the time it takes.",
-    )
-    yield Within("files", files_view(about), title="Source files", note="Where the priced time goes, without overlap.")
+    drawn = Picture(parts_svg(about, parts), title="The program, block by block")
+    yield _section("program", View((drawn, *graph_view(about, parts).parts)))
+    yield _section("functions", functions_view(about))
+    yield _section("roofline", roofline_view(about))
+    yield _section("files", files_view(about))
     if about.is_explained:
-        yield Within(
-            "replicated",
-            replicated_view(about, copies),
-            title="Replicated values",
-            note="Values of which several devices hold the same piece, and the bytes that a full split would save.",
-        )
-    yield Within(
-        "memory",
-        memory_view(about),
-        title="Memory",
-        note="Of one device in the simulated step. Here no op writes over what it reads; the peak above allows for it.",
-    )
+        yield _section("replicated", replicated_view(about, copies))
+    yield _section("memory", memory_view(about))
     if about.is_explained:
-        yield Within("shardings", shardings_view(about), title="Shardings")
+        yield _section("shardings", shardings_view(about))
+
+
+_TITLES = {"findings": "Worst findings", "files": "Source files", "replicated": "Replicated values", "search": "Plans"}
+"""Of sections whose title is another than their key."""
+_NOTES = {
+    "findings": "What takes most of the time first; a row opens to its causes, and leads to where else it is seen.",
+    "timeline": "One device of a simulated step: what it computes, and what it communicates meanwhile.",
+    "collectives": "The dearest first. Why one is there, and what would remove it: explain '#0', or its row of the"
+    " page.",
+    "remedies": "For the dearest collectives, the annotation that saves most, by partitioning anew.",
+    "program": "In program order; layers that repeat stand there once.",
+    "functions": "Priced time by who calls what, then bytes received and bytes held, by function.",
+    "roofline": "What each group of ops reaches of what the chip can do. A circle is as large as the time it takes.",
+    "files": "Where the priced time goes, without overlap.",
+    "replicated": "Values of which several devices hold the same piece, and the bytes that a full split would save.",
+    "memory": "Of one device in the simulated step. Here no op writes over what it reads; the peak above allows for"
+    " it.",
+}
+
+
+def _section(key: str, view: View) -> Within:
+    return Within(key, view, title=_TITLES.get(key, key.capitalize()), note=_NOTES.get(key, ""))
 
 
 def _timeline(about: ReportedProgram) -> View:
@@ -194,19 +169,11 @@ def _timeline(about: ReportedProgram) -> View:
     return View(tuple(replace(part, bars=bars) if isinstance(part, Picture) else part for part in parts))
 
 
-def _compared(about: ReportedProgram, other: Any, names: tuple[str, str]) -> Within:
-    return Within("comparison", comparison_section(about, other, names), title="Comparison")
-
-
 def _searched(found: SearchResult) -> Within:
     parts: tuple[Part, ...] = search_view(found).parts
     if found.table and found.table[0].fits:
         run = found.schedule.simulate(found.machine)
-        drawn = (
-            [Picture(timeline_svg(run), title="One step by the best plan")]
-            if sum(1 for _ in run.timeline) <= _MOST_STEPS
-            else []
-        )
-        best = Within("best", View((*drawn, *schedule_view(run).parts)))
-        parts = (*parts, best)
-    return Within("search", View(parts), title="Plans")
+        is_drawn = sum(1 for _ in run.timeline) <= _MOST_STEPS
+        drawn = [Picture(timeline_svg(run), title="One step by the best plan")] if is_drawn else []
+        parts = (*parts, Within("best", View((*drawn, *schedule_view(run).parts))))
+    return _section("search", View(parts))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hlosharding.compiler import Partitioned
-from hlosharding.cost import Priced, Simulation, Subtotal, simulate_priced
+from hlosharding.cost import Simulation, Subtotal, simulate_priced
 from hlosharding.ir import Computation, Instruction, Module, callers
 from hlosharding.propagation import LostOffer
 from hlosharding.sharding import HloSharding, MeshInfo
@@ -63,12 +63,8 @@ class ReportedProgram:
         return self.partitioned.propagation is not None and not self.partitioned.was_partitioned
 
     @cached_property
-    def _chosen(self) -> dict[Instruction, HloSharding]:
-        return {one.instruction: one.chosen for one in self.partitioned.sharding_overrides}
-
-    @cached_property
     def _chosen_by_name(self) -> dict[str, HloSharding]:
-        return {inst.name: sharding for inst, sharding in self._chosen.items()}
+        return {one.instruction.name: one.chosen for one in self.partitioned.sharding_overrides}
 
     def sharding(self, inst: Instruction) -> HloSharding | None:
         """How a value of the whole program lies in the end."""
@@ -86,10 +82,8 @@ class ReportedProgram:
         """By the op of the whole program that needed them."""
         found: dict[Instruction, list[Numbered]] = defaultdict(list)
         for one in self.collectives:
-            op = (
-                self.whole.find(one.collective.needed_by) if self.is_explained else self.whole.find(one.collective.name)
-            )
-            if op is not None:
+            name = one.collective.needed_by if self.is_explained else one.collective.name
+            if (op := self.whole.find(name)) is not None:
                 found[op].append(one)
         return dict(found)
 
@@ -123,13 +117,10 @@ class ReportedProgram:
         needed_by = {one.name: one.needed_by for one in self.partitioned.collectives} if self.is_explained else {}
         found: dict[Instruction, Subtotal] = defaultdict(Subtotal)
         for row in self.partitioned.cost.rows:
-            op = self._made_for(row, needed_by)
-            if op is not None:
+            made_for = needed_by.get(row.instruction.name) or row.instruction.name
+            if (op := self.whole.find(made_for)) is not None:
                 found[op] += row
         return dict(found)
-
-    def _made_for(self, row: Priced, needed_by: dict[str, str]) -> Instruction | None:
-        return self.whole.find(needed_by.get(row.instruction.name) or row.instruction.name)
 
     def total(self, ops: Iterable[Instruction]) -> Subtotal:
         """Of several ops of the whole program."""

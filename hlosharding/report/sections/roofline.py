@@ -12,7 +12,7 @@ from html import escape
 from hlosharding.cost import PARTS, Machine, Priced, hardware_flops
 from hlosharding.ir import PRODUCTS, collective_kind
 from hlosharding.report.figures import as_large, as_seconds
-from hlosharding.report.model import Column, Kind, Picture, Row, Table, Text, Thread, View
+from hlosharding.report.model import Column, Kind, Picture, Row, Table, Text, Thread, View, fields_of
 from hlosharding.report.places import function_place, group_place, line_place, spelled
 from hlosharding.report.sections.reported import ReportedProgram
 from hlosharding.report.streams import COLOURS
@@ -100,7 +100,7 @@ def roofline_view(about: ReportedProgram) -> View:
         roofline_svg(drawn, machine, peak, whole_s), title="FLOPs a second over FLOPs a byte, with the roof"
     )
     rows = [_row(group, machine, peak, whole_s) for group in groups]
-    table = Table(title="", key="groups", columns=_GROUPS, rows=rows, total="all", thread="thread")
+    table = Table(key="groups", columns=_GROUPS, rows=rows, total="all", thread="thread")
     return View((*([picture] if drawn else []), Text(about.simulation.figures), table))
 
 
@@ -108,10 +108,7 @@ def _row(group: Group, machine: Machine, peak: float, whole_s: float) -> Row:
     roof = roof_at(group, machine, peak)
     return {
         "group": group.name,
-        "flops": group.flops,
-        "bytes": group.bytes,
-        "intensity": group.intensity,
-        "rate": group.rate,
+        **fields_of(group, "flops bytes intensity rate"),
         "of_roof": group.rate / roof if roof else 0.0,
         "bound": max(group.bounds, key=group.bounds.__getitem__),
         "time_s": group.seconds,

@@ -52,7 +52,7 @@ def _table(about: ReportedProgram) -> Table:
     held = sorted(groups.items(), key=lambda group: -_bytes(*group))
     rows = [_row(*group, drawn=number < _DRAWN) for number, group in enumerate(held)]
     return Table(
-        title="", key="shardings", columns=_COLUMNS, mesh=about.mesh, most=_SHOWN, empty="none", detail="detail",
+        key="shardings", columns=_COLUMNS, mesh=about.mesh, most=_SHOWN, empty="none", detail="detail",
         rows=rows,
     )  # fmt: skip
 

@@ -19,8 +19,9 @@ from hlosharding.executor.axes import Axes
 from hlosharding.executor.axis_choice import Needs, choose_axes
 from hlosharding.executor.source import write_source
 from hlosharding.executor.text import identifier, scalar_text, wrap_items
-from hlosharding.ir import Builder, Module, Shape
+from hlosharding.ir import Builder, Module, Shape, rewrite
 from hlosharding.sharding import HloSharding, MeshInfo
+from hlosharding.spmd import CAUSE_ATTRIBUTE
 
 
 def traced(function: Callable[..., Any], *arguments: Any) -> Module:
@@ -134,8 +135,8 @@ def test_many_inputs_are_a_record() -> None:
 
 def test_cause_stands_behind_its_line() -> None:
     module = chain(3)
-    number = module.entry.root.id
-    assert "  # the root of it all" in write_source(module, causes={number: "the root of it all"}).text
+    rewrite.set_attributes(module.entry.root, frontend_attributes={CAUSE_ATTRIBUTE: "the root of it all"})
+    assert "  # the root of it all" in write_source(module).text
 
 
 def test_text_is_what_runs_and_tracebacks_show_it() -> None:
