@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -18,47 +18,34 @@ from hlosharding.notebook import file_name
 
 @dataclass(frozen=True, slots=True)
 class _DimNumbers:
-    """Base of records whose fields are named as the proto's (scalars, or tuples of dims)."""
+    """Base of records whose fields are named as the proto's (scalars, or tuples of dims), but for a common end."""
+
+    common_end: ClassVar[str] = ""
 
     @classmethod
     def read(cls, proto: Any) -> Self:
-        values = {f.name: getattr(proto, f.name) for f in fields(cls)}
+        values = {f.name: getattr(proto, f.name + cls.common_end) for f in fields(cls)}
         return cls(**{k: v if isinstance(v, int) else tuple(v) for k, v in values.items()})
 
     def write(self, proto: Any) -> None:
         proto.Clear()
         for f in fields(self):
-            value = getattr(self, f.name)
+            name, value = f.name + self.common_end, getattr(self, f.name)
             if isinstance(value, int):
-                setattr(proto, f.name, value)
+                setattr(proto, name, value)
             else:
-                getattr(proto, f.name).extend(value)
+                getattr(proto, name).extend(value)
 
 
 @dataclass(frozen=True, slots=True)
-class DotDims:
+class DotDims(_DimNumbers):
     """Which dims of a dot are contracted and which are batch dims; all others are free."""
 
+    common_end = "_dimensions"
     lhs_contracting: tuple[int, ...] = ()
     rhs_contracting: tuple[int, ...] = ()
     lhs_batch: tuple[int, ...] = ()
     rhs_batch: tuple[int, ...] = ()
-
-    @classmethod
-    def read(cls, p: Any) -> Self:
-        return cls(
-            tuple(p.lhs_contracting_dimensions),
-            tuple(p.rhs_contracting_dimensions),
-            tuple(p.lhs_batch_dimensions),
-            tuple(p.rhs_batch_dimensions),
-        )
-
-    def write(self, proto: Any) -> None:
-        proto.Clear()
-        proto.lhs_contracting_dimensions.extend(self.lhs_contracting)
-        proto.rhs_contracting_dimensions.extend(self.rhs_contracting)
-        proto.lhs_batch_dimensions.extend(self.lhs_batch)
-        proto.rhs_batch_dimensions.extend(self.rhs_batch)
 
     def lhs_free(self, rank: int) -> tuple[int, ...]:
         """Dims of the left operand that are neither contracted nor batch, in order."""

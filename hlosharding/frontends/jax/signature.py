@@ -10,34 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlosharding.frontends.jax.leaves import as_described, as_numbers
-from hlosharding.frontends.jax.naming import OutputNames
+from hlosharding.ir import FunctionBoundary
 from hlosharding.xla_bridge import NO_STATIC_ARGUMENTS, StaticArguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionSignature:
-    """Boundary of a traced function.  All tuples are flat, in the order of the flattened pytrees."""
+class FunctionSignature(FunctionBoundary):
+    """As JAX has it: avals are `jax.ShapeDtypeStruct`s of global shapes, names of shardings are `OutputNames`."""
 
-    in_tree: Any
-    """Tree of `(args, kwargs)`, static arguments left out."""
-    out_tree: Any
-    in_avals: tuple[Any, ...]
-    """One `jax.ShapeDtypeStruct` per flat argument, global shapes."""
-    out_avals: tuple[Any, ...]
-    names: tuple[str, ...]
-    """Path of each flat argument as JAX prints it: `params['w1']`."""
-    parameters: tuple[int | None, ...]
-    """Number of the entry parameter of each flat argument; None for an argument that was dropped."""
     static: StaticArguments = NO_STATIC_ARGUMENTS
-    devices: tuple[Any, ...] | None = None
-    """Those of the mesh, where it has any: partition i runs on the i-th."""
-    input_memory: tuple[str | None, ...] = ()
-    """Per entry parameter the kind of memory it lies in, None for the device's own; () where all do."""
-    output_memory: tuple[str | None, ...] = ()
-    output_shardings: tuple[Any, ...] = ()
-    """Per output the `NamedSharding` that JAX gave it, None where it gave none; () where all are open."""
-    output_names: tuple[OutputNames, ...] = ()
-    """Per output the words for what it gets, where it is open; () where there are none."""
 
     def flatten(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         """Arguments of a call, static ones among them or not, as values per entry parameter.
