@@ -5,15 +5,49 @@ Floor: ir.  Each record knows how to read itself from the proto and write itself
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hlosharding.ir.libraries import is_library_file
 from hlosharding.notebook import file_name
+
+_INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\](\w+)")
+_STANDARD = re.compile(r".*[/\\]lib[/\\]python3\.\d+[/\\](?!(?:site|dist)-packages[/\\])")
+_BLOCKS = {
+    "jax", "jaxlib", "flax", "haiku", "equinox", "penzai", "optax", "chex", "einops", "jaxtyping", "beartype", "numpy",
+    "orbax", "qwix", "numpyro", "blackjax", "distrax", "hlosharding",
+}  # fmt: skip
+"""Packages of building blocks: who calls them says more.  Others that are installed hold models, as MaxText does."""
+
+
+def register_library(package: str) -> None:
+    """Count an installed package as a library: lines and functions are those of whoever calls it.
+
+    For programs that are traced or loaded from now on.
+
+    >>> is_library_file("/env/lib/python3.12/site-packages/mylab/layers.py")
+    False
+    >>> register_library("mylab")
+    >>> is_library_file("/env/lib/python3.12/site-packages/mylab/layers.py")
+    True
+    """
+    _BLOCKS.add(package)
+    is_library_file.cache_clear()
+
+
+@lru_cache(maxsize=4096)
+def is_library_file(file: str) -> bool:
+    """Is it a file of such a package, or of Python's own?
+
+    >>> is_library_file("/env/lib/python3.12/site-packages/flax/linen/linear.py"), is_library_file("/home/me/train.py")
+    (True, False)
+    """
+    found = _INSTALLED.match(file)
+    return found[1] in _BLOCKS if found is not None else _STANDARD.match(file) is not None
 
 
 @dataclass(frozen=True, slots=True)

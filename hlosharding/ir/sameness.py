@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from hlosharding import wire
+from hlosharding.ir.custom_calls import processor_of
 from hlosharding.ir.graph import Computation, Instruction
 from hlosharding.ir.opcode import ELEMENTWISE, TRANSCENDENTAL
-from hlosharding.ir.placement import processor_of
 
 
 class Sameness:

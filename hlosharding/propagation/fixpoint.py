@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from hlosharding.errors import ShardingError
 from hlosharding.propagation import policy
-from hlosharding.propagation.backward import backward_sweep
-from hlosharding.propagation.forward import forward_sweep
 from hlosharding.propagation.shard_groups import group_sweep
 from hlosharding.propagation.state import PropagationState, clash
+from hlosharding.propagation.sweeps import backward_sweep, forward_sweep
 from hlosharding.propagation.worklist import LATER
 
 

@@ -10,12 +10,18 @@ from dataclasses import replace
 
 from hlosharding.reshard.axis_plans import AxisSearch, axis_plans, have_grid
 from hlosharding.reshard.for_time import axis_searches_for_time, piecewise_search_for_time, plans_for_time
-from hlosharding.reshard.intermediates import keep_source_order, keep_whole, reduce_source, reorder_source, split_copies
+from hlosharding.reshard.intermediates import (
+    keep_source_order,
+    keep_whole,
+    plan_via,
+    plans_via,
+    reduce_source,
+    reorder_source,
+    split_copies,
+)
 from hlosharding.reshard.piecewise import PiecewiseSearch, piecewise_plans
-from hlosharding.reshard.planned_steps import PlannedSteps, Steps
-from hlosharding.reshard.request import Reshard, is_partial
+from hlosharding.reshard.request import PlannedSteps, Reshard, Steps, is_partial
 from hlosharding.reshard.steps import Keep, Pad, Permute
-from hlosharding.reshard.via_intermediate import plan_via, plans_via
 from hlosharding.sharding import partial_sum_groups
 
 _FAR_TOO_MANY_PIECES = 100_000

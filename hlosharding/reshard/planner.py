@@ -18,8 +18,7 @@ from hlosharding.ir import REDUCER_KINDS, Shape
 from hlosharding.reshard.candidates import candidates
 from hlosharding.reshard.for_time import fastest
 from hlosharding.reshard.objectives import OBJECTIVES, best, check_objective
-from hlosharding.reshard.planned_steps import PlannedSteps
-from hlosharding.reshard.request import Reshard, ReshardRequest, is_partial
+from hlosharding.reshard.request import PlannedSteps, Reshard, ReshardRequest, is_partial
 from hlosharding.reshard.steps import Pad, Slice, Step
 from hlosharding.sharding import HloSharding
 

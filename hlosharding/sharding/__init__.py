@@ -3,7 +3,6 @@
 Floor: sharding.  Knows devices, tiles and mesh axes; nothing of instructions, costs or running programs.
 """
 
-from hlosharding.sharding.device_count import MOST_DEVICES, check_devices, count_devices
 from hlosharding.sharding.device_grid import DeviceGrid, Digit, ends_of
 from hlosharding.sharding.formats import (
     FEATURES,
@@ -57,7 +56,13 @@ from hlosharding.sharding.reshaping import propagate_through_reshape, reshape_sh
 from hlosharding.sharding.scanner import Scanner
 from hlosharding.sharding.spelling import spell, spell_short
 from hlosharding.sharding.subgroups import SubgroupType
-from hlosharding.sharding.tile_assignment import TileAssignment, prime_factors
+from hlosharding.sharding.tile_assignment import (
+    MOST_DEVICES,
+    TileAssignment,
+    check_devices,
+    count_devices,
+    prime_factors,
+)
 from hlosharding.sharding.tiles import (
     REPLICATED,
     copies_as_partials,

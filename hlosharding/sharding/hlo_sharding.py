@@ -13,7 +13,7 @@ from hlosharding.sharding.proto import from_proto, to_proto
 from hlosharding.sharding.text import print_sharding
 from hlosharding.sharding.text_parser import parse_sharding
 from hlosharding.sharding.tile_assignment import Dims
-from hlosharding.sharding.validate import validate
+from hlosharding.sharding.tuples import validate
 from hlosharding.sharding.value import ShardingValue
 
 

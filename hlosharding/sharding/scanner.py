@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from hlosharding.errors import ShardingError, ShardingParseError
 from hlosharding.printable import is_writable
-from hlosharding.sharding.device_count import check_devices
+from hlosharding.sharding.tile_assignment import check_devices
 
 # Possessive repetitions: a string that never ends must not cost more than one look.  ASCII, as XLA's lexer.
 _SPACE = re.compile(r"\s*+", re.ASCII)

@@ -18,9 +18,8 @@ from hlosharding.frontends.hlo import devices_of, from_hlo_proto
 from hlosharding.frontends.jax import boundary
 from hlosharding.frontends.jax.arguments import Arguments, arguments_of
 from hlosharding.frontends.jax.custom_partitioning import custom_partitionings
-from hlosharding.frontends.jax.leaves import of_numbers
 from hlosharding.frontends.jax.naming import output_names
-from hlosharding.frontends.jax.signature import FunctionSignature
+from hlosharding.frontends.jax.signature import FunctionSignature, of_numbers
 from hlosharding.frontends.prepare import prepare_edit
 from hlosharding.frontends.shardy import without_shardy_marks
 from hlosharding.ir import PARTITIONING_MARK, RULE_MARK, Edit, Instruction, Module

@@ -84,3 +84,30 @@ def _sort_operand(edge: Edge, own: object, user: HloSharding, others: object, le
         if edge.position < len(edge.op.shape.tuple_shapes)
         else None
     )
+
+
+# ---- ops that slide a window: reduce-window and select-and-scatter.  A split passes through, dilated windows refuse
+
+
+@FORWARD.register("reduce-window")
+def _reduce_window(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
+    if any(d.base_dilation > 1 or d.window_dilation > 1 for d in op.instruction.window):
+        return
+    for n, source in enumerate(operands[: input_count(op)]):
+        if source is not None and source.is_spatially_partitioned():
+            receiver.improve(op.whole(source), n, aggressive=op.aggressive)
+
+
+@BACKWARD.register("reduce-window")
+def _reduce_window_input(edge: Edge, own: object, user: HloSharding, others: object, level: int) -> HloSharding | None:
+    if edge.position >= input_count(edge.op):
+        return None
+    return element_sharding(user, edge.op.shape, edge.position) if edge.op.shape.is_tuple else user
+
+
+@FORWARD.register("select-and-scatter")
+def _select_and_scatter(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
+    source = operands[0]
+    dilated = any(d.base_dilation > 1 for d in op.instruction.window)
+    if source is not None and source.is_spatially_partitioned() and not dilated:
+        receiver.improve(source, 0, aggressive=op.aggressive)

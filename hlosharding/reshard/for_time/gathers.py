@@ -15,12 +15,12 @@ from dataclasses import replace
 import numpy as np
 
 from hlosharding.reshard.for_time.search import TimeSearch, is_close_look
-from hlosharding.reshard.for_time.tile_edges import moved_edges
+from hlosharding.reshard.for_time.source_order import moved_edges
 from hlosharding.reshard.layout import Dims, Layout, Table
-from hlosharding.reshard.matching import MOST_MATCHED, count_shared, match_rows, staying_first, taken_from
 from hlosharding.reshard.objectives import least_seconds
-from hlosharding.reshard.planned_steps import Steps
+from hlosharding.reshard.request import Steps
 from hlosharding.reshard.steps import AllGather, DynamicSlice, Pad, Permute, Slice
+from hlosharding.reshard.subgroups import MOST_MATCHED, count_shared, match_rows, staying_first, taken_from
 from hlosharding.spmd import Groups
 
 # The dims that must be whole

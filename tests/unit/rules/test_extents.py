@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hlosharding.rules.extents import Extent, join, parts_of
+from hlosharding.rules.composition import Extent, join, parts_of
 
 
 def sizes(extents: list[Extent]) -> list[int]:
