@@ -25,7 +25,6 @@ from hlosharding.sharding.formats import (
     write_mlir_symbol,
     write_sdy_sharding,
 )
-from hlosharding.sharding.geometry import ceil_div, untile_shape
 from hlosharding.sharding.grouping import (
     GroupedSharding,
     device_groups_along,
@@ -36,7 +35,7 @@ from hlosharding.sharding.grouping import (
     manual_subgroup_sharding,
     ungroup_sharding,
 )
-from hlosharding.sharding.hlo_sharding import HloSharding
+from hlosharding.sharding.hlo_sharding import HloSharding, untile_shape
 from hlosharding.sharding.jax_forms import has_unconstrained_dims, shortest, without_partial_extremes
 from hlosharding.sharding.local_reshape import is_local_reshape, reshape_runs
 from hlosharding.sharding.memo import memoised
@@ -59,6 +58,7 @@ from hlosharding.sharding.subgroups import SubgroupType
 from hlosharding.sharding.tile_assignment import (
     MOST_DEVICES,
     TileAssignment,
+    ceil_div,
     check_devices,
     count_devices,
     prime_factors,

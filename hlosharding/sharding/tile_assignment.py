@@ -375,6 +375,15 @@ def _split_digits(
     return [n for part in parts for n in part], [first[dim] + i for at in order for dim, i in groups[at]]
 
 
+def ceil_div(size: int, parts: int) -> int:
+    """The size of the largest of `parts` pieces.
+
+    >>> ceil_div(10, 4)
+    3
+    """
+    return -(-size // parts)
+
+
 def prime_factors(number: int) -> list[int]:
     """Prime factors in ascending order.
 
