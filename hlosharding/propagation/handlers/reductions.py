@@ -6,7 +6,7 @@ Floor: propagation.
 from __future__ import annotations
 
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings, wants_others
-from hlosharding.propagation.improving import Receiver, best_operand
+from hlosharding.propagation.improving import Receiver, best_operand, partitioned
 from hlosharding.propagation.op_view import Edge, OpView, element_sharding
 from hlosharding.sharding import HloSharding, first_target_dim, merge_if_compatible, replicate_all_data_dims
 
@@ -18,9 +18,7 @@ def input_count(op: OpView) -> int:
 
 @FORWARD.register("reduce")
 def _reduce(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
-    for n, source in enumerate(operands[: input_count(op)]):
-        if source is None or not source.is_spatially_partitioned():
-            continue
+    for n, source in partitioned(operands[: input_count(op)]):
         if source.is_manual():
             receiver.improve_leaf(source, n, n, aggressive=op.aggressive)
             continue
@@ -93,9 +91,8 @@ def _sort_operand(edge: Edge, own: object, user: HloSharding, others: object, le
 def _reduce_window(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
     if any(d.base_dilation > 1 or d.window_dilation > 1 for d in op.instruction.window):
         return
-    for n, source in enumerate(operands[: input_count(op)]):
-        if source is not None and source.is_spatially_partitioned():
-            receiver.improve(op.whole(source), n, aggressive=op.aggressive)
+    for n, source in partitioned(operands[: input_count(op)]):
+        receiver.improve(op.whole(source), n, aggressive=op.aggressive)
 
 
 @BACKWARD.register("reduce-window")
