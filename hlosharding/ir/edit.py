@@ -19,6 +19,7 @@ from hlosharding.ir.module import Module
 from hlosharding.ir.opcode import SIDE_EFFECTS_IN_XLA
 from hlosharding.ir.shape import Shape
 from hlosharding.ir.shape_inference import infer_shape, stated_type
+from hlosharding.once import remembered
 from hlosharding.sharding import HloSharding
 
 
@@ -295,16 +296,10 @@ class FrameTable:
         self._parents = [0, *(f.parent_frame_id for f in index.stack_frames)]
         self._locations = [0, *(f.file_location_id for f in index.stack_frames)]
         self._ids = {(f.file_location_id, f.parent_frame_id): n + 1 for n, f in enumerate(index.stack_frames)}
-        self._joined: dict[tuple[int, int], int] = {}
 
+    @remembered
     def join(self, outer: int, inner: int) -> int:
         """The stack `inner` as seen from inside the stack `outer` (unchanged if it already stands there)."""
-        known = self._joined.get((outer, inner))
-        if known is None:
-            known = self._joined[outer, inner] = self._join(outer, inner)
-        return known
-
-    def _join(self, outer: int, inner: int) -> int:
         chain: list[int] = []
         frame = inner
         while 0 < frame < len(self._parents):

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from hlosharding.cost import Machine, machines
 from hlosharding.ir import Shape
+from hlosharding.once import remembered
 from hlosharding.reshard.layout import Layout, layout_of
 from hlosharding.reshard.least import least_of
 from hlosharding.reshard.objectives import Figures, least_seconds, weigh
@@ -122,7 +123,6 @@ class Reshard:
     """Plans a part of this reshard."""
     is_part: bool = False
     """Of a longer plan: then no more intermediate shardings."""
-    _priced: dict[Steps, PlannedSteps] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @cached_property
     def layouts(self) -> tuple[Layout, Layout]:
@@ -135,12 +135,10 @@ class Reshard:
         """A device's shape before the first step."""
         return self.shape.with_dims(self.layouts[0].tile)
 
+    @remembered
     def price(self, steps: Steps) -> PlannedSteps:
         """Steps with their price."""
-        found = self._priced.get(steps)
-        if found is None:
-            found = self._priced[steps] = price_steps(steps, self.local, self.num_devices, self.machine)
-        return found
+        return price_steps(steps, self.local, self.num_devices, self.machine)
 
     def least(
         self, *, source: HloSharding | None = None, target: HloSharding | None = None, in_pieces: bool = False

@@ -13,6 +13,7 @@ import numpy as np
 
 from hlosharding.cost import GroupPlacement, Machine, group_placement, permute_placement, placement_time
 from hlosharding.ir import Shape
+from hlosharding.once import remembered
 from hlosharding.reshard.axis_plans.common_grid import Axes, AxisGrid
 from hlosharding.reshard.axis_plans.moves import AxisProblem, Candidate, Move, State
 from hlosharding.reshard.layout import Table, received_elements
@@ -33,7 +34,6 @@ class MovePrices:
         self._bits = block * shape.bits
         self._block_bytes = block * shape.byte_size / shape.size
         self._distances = distances_of(problem)
-        self._known: dict[tuple[str, int, Axes], float] = {}
         self._second = OBJECTIVES[objective]
 
     def move(self, candidate: Candidate) -> float:
@@ -44,11 +44,7 @@ class MovePrices:
             return 0.0
         if kind == "permute":
             return self._permute(move, self._nbytes(blocks))
-        key = kind, blocks, axes
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._collective(kind, axes, self._nbytes(blocks))
-        return found
+        return self._collective(kind, axes, self._nbytes(blocks))
 
     def permute(self, before: State, after: State) -> tuple[Move, float]:
         """The permute between two states with tiles of one shape, and its cost."""
@@ -64,6 +60,7 @@ class MovePrices:
     def _nbytes(self, blocks: int) -> int:
         return -(-blocks * self._bits // 8)
 
+    @remembered
     def _collective(self, kind: str, axes: Axes, nbytes: int) -> float:
         size = self.problem.grid.product(axes)
         where = _placement(self.problem.grid, axes, self.machine)
@@ -133,19 +130,13 @@ class Distances:
 
     def __init__(self, problem: AxisProblem) -> None:
         self.problem = problem
-        self._known: dict[tuple[State, State], tuple[float, int]] = {}
-        self._tiles: dict[_Split, tuple[Table, Table]] = {}
-        self._shared: dict[tuple[_Split, _Split], Table] = {}
 
+    @remembered
     def between(self, first: State, last: State) -> tuple[float, int]:
         """What any path from one state to another brings: elements, mean over devices; from how many devices."""
-        found = self._known.get((first, last))
-        if found is None:
-            sums = self.problem.grid.product(first.partial)
-            elements = self._elements(first, last, sums)
-            found = elements, self._reach(first, last, sums) if elements > 0 else 1
-            self._known[first, last] = found
-        return found
+        sums = self.problem.grid.product(first.partial)
+        elements = self._elements(first, last, sums)
+        return elements, self._reach(first, last, sums) if elements > 0 else 1
 
     def _elements(self, first: State, last: State, sums: int) -> float:
         problem, product_of = self.problem, self.problem.grid.product
@@ -183,24 +174,20 @@ class Distances:
                 tiles *= ways / wanted_ways
         return max(2, reach, math.ceil(sums * max(1.0, sums * tiles)) if sums > 1 else 2)
 
+    @remembered
     def _both(self, one: _Split, other: _Split) -> Table:
         """[device]: elements of a dim that it has in both splits."""
-        found = self._shared.get((one, other))
-        if found is None:
-            (low, high), (other_low, other_high) = self._tile(one), self._tile(other)
-            found = np.minimum(high, other_high) - np.maximum(low, other_low)
-            found = self._shared[one, other] = np.maximum(found, 0, out=found)
-        return found
+        (low, high), (other_low, other_high) = self._tile(one), self._tile(other)
+        found = np.minimum(high, other_high) - np.maximum(low, other_low)
+        return np.maximum(found, 0, out=found)
 
+    @remembered
     def _tile(self, split: _Split) -> tuple[Table, Table]:
         """[device]: where the real elements of its tile start and end, along a dim."""
-        found = self._tiles.get(split)
-        if found is None:
-            dim, axes, padded = split
-            size, tile = self.problem.sizes[dim], padded // self.problem.grid.product(axes)
-            start = self.problem.grid.position(axes) * tile
-            found = self._tiles[split] = np.minimum(start, size), np.minimum(start + tile, size)
-        return found
+        dim, axes, padded = split
+        size, tile = self.problem.sizes[dim], padded // self.problem.grid.product(axes)
+        start = self.problem.grid.position(axes) * tile
+        return np.minimum(start, size), np.minimum(start + tile, size)
 
 
 @lru_cache(maxsize=4096)
