@@ -27,7 +27,7 @@ def pieces_in_rounds(moves: PieceMoves, grouping: Grouping) -> Pieces:
     if grouping.is_padded and not moves.is_padded:
         moves = moves.with_padding()
     staying = _turns(moves, _staying(moves, grouping))
-    travelling = _turns(moves, (list(members) for _, members in grouping.groups))
+    travelling = _turns(moves, (list(group.members) for group in grouping.groups))
     turns = _together(moves, staying, travelling)
     rounds = [_round(moves, turn) for turn in turns] + [_whole_tiles(moves, pairs) for pairs in grouping.passed_on]
     return Pieces(moves.target.tile, tuple(rounds))
