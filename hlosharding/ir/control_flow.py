@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hlosharding.ir.graph import Computation, Instruction, ModuleGraph
+from hlosharding.once import remembered
 
 NUM_CALLED = dict.fromkeys(
     [
@@ -125,9 +126,6 @@ class ElementReaders:
     True
     """
 
-    def __init__(self) -> None:
-        self._known: dict[Instruction, tuple[Readers, bool]] = {}
-
     def of(self, packed: Instruction, index: int) -> list[Instruction]:
         """The get-tuple-elements that take element `index`."""
         return self._found(packed)[0].get(index, [])
@@ -141,12 +139,10 @@ class ElementReaders:
         [packed] = element.operands
         return not self.is_whole(packed) and len(self.of(packed, element.tuple_index)) == 1
 
+    @remembered
     def _found(self, packed: Instruction) -> tuple[Readers, bool]:
-        known = self._known.get(packed)
-        if known is None:
-            readers: Readers = {}
-            taken = [user for user in packed.users if user.opcode == "get-tuple-element"]
-            for user in taken:
-                readers.setdefault(user.tuple_index, []).append(user)
-            known = self._known[packed] = readers, packed.is_root or len(taken) < len(packed.users)
-        return known
+        readers: Readers = {}
+        taken = [user for user in packed.users if user.opcode == "get-tuple-element"]
+        for user in taken:
+            readers.setdefault(user.tuple_index, []).append(user)
+        return readers, packed.is_root or len(taken) < len(packed.users)

@@ -13,6 +13,7 @@ from hlosharding.ir.builder import Builder, ComputationBuilder
 from hlosharding.ir.graph import Computation, Instruction, callees_first
 from hlosharding.ir.module import Module
 from hlosharding.ir.shape import Shape
+from hlosharding.once import remembered
 
 
 def subprogram(
@@ -74,23 +75,21 @@ class Callees:
 
     def __init__(self, builder: Builder, copy: CopyOp = same_op, *, name: str = "") -> None:
         self._builder, self._copy, self._name = builder, copy, name
-        self._done: dict[Computation, Computation] = {}
 
     def of(self, inst: Instruction) -> list[Computation]:
         """What an op calls."""
         return [self.add_copy(computation) for computation in inst.called]
 
+    @remembered
     def add_copy(self, computation: Computation) -> Computation:
         """The copy, under the name that all have, or its own."""
-        if computation not in self._done:
-            called = {inst: self.of(inst) for inst in computation.instructions}
-            into = self._builder.computation(self._name or computation.name)
-            new: dict[Instruction, Instruction] = {}
-            for inst in computation.instructions:
-                new[inst] = self._copy(into, inst, [new[operand] for operand in inst.operands], called[inst])
-            into.root(new[computation.root])
-            self._done[computation] = into.computation
-        return self._done[computation]
+        called = {inst: self.of(inst) for inst in computation.instructions}
+        into = self._builder.computation(self._name or computation.name)
+        new: dict[Instruction, Instruction] = {}
+        for inst in computation.instructions:
+            new[inst] = self._copy(into, inst, [new[operand] for operand in inst.operands], called[inst])
+        into.root(new[computation.root])
+        return into.computation
 
 
 # ---- a program with some instructions of its entry left out, for who looks at a part in place of the whole

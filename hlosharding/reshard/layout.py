@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hlosharding.errors import PartitionError
-from hlosharding.sharding import HloSharding, SubgroupType
+from hlosharding.sharding import HloSharding, SubgroupType, member_numbers, tile_indices
 
 Dims = tuple[int, ...]
 Table = npt.NDArray[np.int64]
@@ -195,25 +195,18 @@ def _nothing(shape: Dims) -> Table:
 @lru_cache(maxsize=4096)
 def _places(sharding: HloSharding, rank: int, num_devices: int) -> tuple[Table, None, Table, Table]:
     """Index, no holder, manual group and partial sum of a tiled sharding: the same for all sizes."""
-    tiles = sharding.tiles
     if sharding.tiled_data_rank != rank:
         raise PartitionError(f"{sharding} tiles {sharding.tiled_data_rank} dims, the array has {rank}")
-    flat = tiles.array.ravel()
-    if len(flat) != num_devices or flat.max(initial=0) >= num_devices:
+    devices = sharding.tiles.array
+    if devices.size != num_devices or devices.max(initial=0) >= num_devices:
         raise PartitionError(f"{sharding} does not name each of {num_devices} devices once")
-    place = np.empty(num_devices, np.int64)
-    place[flat] = np.arange(num_devices)
-    index = np.unravel_index(place, tiles.dims)
-    data = np.stack(index[:rank], axis=1) if rank else np.zeros((num_devices, 0), np.int64)
 
     def along(kind: SubgroupType) -> Table:
-        if kind not in sharding.subgroup_types:
-            return _nothing((num_devices,))
-        return np.asarray(index[rank + sharding.subgroup_types.index(kind)], np.int64)
+        is_there = kind in sharding.subgroup_types
+        return np.array(member_numbers(sharding, num_devices, kind)) if is_there else _nothing((num_devices,))
 
-    manual = along("manual")
-    groups = _by_least(manual) if "manual" in sharding.subgroup_types else manual
-    return data, None, groups, along("unreduced")
+    manual = _by_least(along("manual")) if "manual" in sharding.subgroup_types else along("manual")
+    return tile_indices(sharding, rank, num_devices), None, manual, along("unreduced")
 
 
 def _by_least(group: Table) -> Table:
