@@ -164,7 +164,8 @@ class TracedCall:
         extra = len(module.entry.parameters) - len(self.call.avals)
         self._attach_shardings(module, extra)
         _mark_per_device(module)
-        module.mesh = _mesh_info(self.call.mesh or facts.get("mesh"))
+        mesh = self.call.mesh or facts.get("mesh")
+        module.mesh = None if mesh is None else MeshInfo.from_jax(mesh)
         mesh_size = module.mesh.num_devices if module.mesh is not None else 1
         module.num_partitions = max(mesh_size, facts.get("num_devices", 1), devices_of(module.shardings.values()))
         module.open_parameters = tuple(p.id not in module.shardings for p in module.entry.parameters)
@@ -333,9 +334,3 @@ def _devices(mesh: Any, arguments: tuple[Any, ...], count: int) -> tuple[Any, ..
     if isinstance(mesh, jax.sharding.Mesh):
         return tuple(mesh.devices.flat)
     return arguments if len(arguments) == count else None
-
-
-def _mesh_info(mesh: Any) -> Any:
-    if mesh is None:
-        return None
-    return MeshInfo.from_jax(mesh)
