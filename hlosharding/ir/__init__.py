@@ -36,7 +36,7 @@ from hlosharding.ir.function_boundary import FunctionBoundary
 from hlosharding.ir.graph import MAY_ACT, Computation, Instruction, ModuleGraph, callees_first
 from hlosharding.ir.group_mode import GroupMode, fault_of_ids, group_mode, group_size, named_things
 from hlosharding.ir.loop_carry import add_to_carry, drop_from_carry
-from hlosharding.ir.module import Module
+from hlosharding.ir.module import Module, digest
 from hlosharding.ir.opcode import (
     ALL_OPCODES,
     COLLECTIVES,
@@ -61,7 +61,6 @@ from hlosharding.ir.passes import Pass, Property, run_passes
 from hlosharding.ir.reducers import REDUCER_KINDS, is_neutral, neutral_element, reduce_arrays, reducer_kind
 from hlosharding.ir.resizing import Between, NotResizable, ResizableModule
 from hlosharding.ir.sameness import Sameness, attributes_of, stated_of
-from hlosharding.ir.serialization import digest
 from hlosharding.ir.shape import Shape
 from hlosharding.ir.shape_inference import infer_shape
 from hlosharding.ir.subprogram import Callees, excerpt, same_op, subprogram

@@ -8,6 +8,7 @@ from __future__ import annotations
 from hlosharding.errors import PropagationError
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.ir import unspecified_dims
+from hlosharding.propagation import policy
 from hlosharding.propagation.provenance import Direction
 from hlosharding.propagation.special_users import offer
 from hlosharding.propagation.state import PropagationState
@@ -193,3 +194,56 @@ def _from_manual(
     all_copies = HloSharding.subgroup(kept.tiles, ("replicated",) * len(kept.subgroup_types), kept.metadata)
     new_auto = merge_if_compatible(all_copies, auto)
     return None if new_auto is None else (new_auto, new_manual)
+
+
+# ---- shard groups: values that are to be sharded alike hear one another before each sweep
+
+
+def group_sweep(state: PropagationState, start: int, end: int) -> tuple[bool, bool]:
+    """Every member of a shard group takes from the others, in post order: (improved, refined)."""
+    improved = refined = False
+    for p in sorted(state.nodes.group_of):
+        if not start <= p < end or p in state.done_group:
+            continue
+        if state.nodes.ids[p] in state.nodes.provided:
+            refined |= _refine_open_dims(state, p)
+        else:
+            state.done_group.add(p)
+            improved |= _take_from_group(state, p)
+    return improved, refined
+
+
+def _take_from_group(state: PropagationState, p: int) -> bool:
+    """XLA's InferShardingFromShardGroup."""
+    state.busy = p
+    own, op = state.at(p), state.nodes.ops[p]
+    if op.through > state.level or (own is not None and own.is_manual()) or op.target == policy.SHARD_BARRIER_TO:
+        return False
+    members = [(m, s) for m in state.nodes.members(p) if (s := state.at(m)) is not None]
+    if own is None or own.is_tile_maximal():
+        for m, sharding in members:
+            if sharding.is_manual():
+                state.change(p, state.current[m], "group", (m,))
+                return True
+    before, sources = state.current[p], ()
+    for m, sharding in members:
+        if state.nodes.ops[m].target != policy.SHARD_BARRIER_FROM and state.improve(p, sharding):
+            sources = (*sources, m)
+    if sources:
+        state.change(p, state.current[p], "group", sources, before)
+    return bool(sources)
+
+
+def _refine_open_dims(state: PropagationState, p: int) -> bool:
+    """XLA's InferUnspecifiedDimsFromShardGroup."""
+    nodes = state.nodes
+    if not state.combine or p not in nodes.open_dims:
+        return False
+    found = False
+    for m in nodes.members(p):
+        if nodes.ops[m].target != policy.SHARD_BARRIER_FROM:
+            found |= refine_from(state, p, None, state.at(m), "group", m)
+    if found:
+        state.clear(p)
+        state.done_group.add(p)
+    return found

@@ -1,7 +1,6 @@
 """Resharding: the cheapest steps from one sharding of an array to another, at or near the least bytes there can be."""
 
-from hlosharding.reshard.layout import Layout, layout_of, received_elements
-from hlosharding.reshard.least import Least, least_of
+from hlosharding.reshard.layout import Layout, Least, layout_of, least_of, received_elements
 from hlosharding.reshard.objectives import (
     MARGIN,
     MORE_WORK,

@@ -14,8 +14,7 @@ from functools import cached_property
 from hlosharding.cost import Machine, machines
 from hlosharding.ir import Shape
 from hlosharding.once import remembered
-from hlosharding.reshard.layout import Layout, layout_of
-from hlosharding.reshard.least import least_of
+from hlosharding.reshard.layout import Layout, layout_of, least_of
 from hlosharding.reshard.objectives import Figures, least_seconds, weigh
 from hlosharding.reshard.steps import AllGather, Permute, Step
 from hlosharding.sharding import HloSharding

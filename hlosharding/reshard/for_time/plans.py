@@ -9,9 +9,8 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from hlosharding.reshard.for_time.gathers import gather_then_cut, reorder_then_gather
+from hlosharding.reshard.for_time.gathers import exchange_and_reorder, gather_then_cut, reorder_then_gather
 from hlosharding.reshard.for_time.search import NEAR, TimeSearch, emitted_seconds, is_close_look
-from hlosharding.reshard.for_time.source_order import exchange_and_reorder
 from hlosharding.reshard.intermediates import (
     Intermediate,
     gather_source,

@@ -12,8 +12,7 @@ from functools import lru_cache
 
 from hlosharding.cost import Machine, collective_time
 from hlosharding.ir import Shape
-from hlosharding.reshard.layout import Dims, Layout, layout_of
-from hlosharding.reshard.least import common_block
+from hlosharding.reshard.layout import Dims, Layout, common_block, layout_of
 from hlosharding.reshard.objectives import weigh
 from hlosharding.reshard.piecewise.assign_rounds import pieces_in_rounds
 from hlosharding.reshard.piecewise.groupings import groupings

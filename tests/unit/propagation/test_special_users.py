@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import hlosharding as hs
-from hlosharding.propagation import special_users, sweeps
+from hlosharding.propagation import fixpoint, special_users
 from hlosharding.propagation.nodes import Use
 from hlosharding.propagation.state import PropagationState
 from hlosharding.sharding import HloSharding
@@ -45,7 +45,7 @@ def test_what_is_remembered_is_what_would_be_found_anew(last: str, monkeypatch: 
         asked.append(p)
         return remembered
 
-    monkeypatch.setattr(sweeps, "look_ahead", both)
+    monkeypatch.setattr(fixpoint, "look_ahead", both)
     hs.propagate(dots(12, last=last))
     assert len(set(asked)) > 5
 
