@@ -134,9 +134,7 @@ class AxisReader:
         """The axes of each dim, in brackets; `after_dim` reads what a format has behind each."""
         self._scan.expect("[")
         dims: list[DimAxes] = []
-        while not self._scan.accept("]"):
-            if dims:
-                self._scan.expect(",", "the axes of a dim")
+        for _ in self._scan.until("]", "the axes of a dim"):
             dims.append(self.dim())
             after_dim(dims[-1])
         return tuple(dims)
@@ -183,9 +181,7 @@ class AxisReader:
 def read_axis_sizes(scan: Scanner, read_name: Callable[[], str]) -> dict[str, int]:
     """The axes of a mesh, `name=size, ...` and a closing bracket; the opening one is read."""
     sizes: dict[str, int] = {}
-    while not scan.accept("]"):
-        if sizes:
-            scan.expect(",", "an axis")
+    for _ in scan.until("]", "an axis"):
         at = scan.skip()
         name = read_name()
         if name in sizes:

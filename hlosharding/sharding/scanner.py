@@ -82,6 +82,20 @@ class Scanner:
             found = repr(self.peek()) if self.peek() else "the end"
             self.fail(f"expected {token!r}{' after ' + after if after else ''}, found {found}")
 
+    def until(self, closing: str, what: str) -> Iterator[None]:
+        """Once for each item of a list, up to and past its closing bracket; commas stand after `what`.
+
+        >>> scan = Scanner("1, 2] and more")
+        >>> [scan.integer() for _ in scan.until("]", "a number")], scan.word()
+        ([1, 2], 'and')
+        """
+        is_first = True
+        while not self.accept(closing):
+            if not is_first:
+                self.expect(",", what)
+            is_first = False
+            yield
+
     def equals(self, word: str) -> None:
         """Step over the `=` that belongs to `word`: XLA allows nothing between the two."""
         if not self.text.startswith("=", self.position):

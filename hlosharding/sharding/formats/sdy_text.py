@@ -176,9 +176,7 @@ def read_named_meshes(scan: Scanner) -> dict[str, NamedForm]:
     """`{mesh = #sdy.mesh<["x"=2]>, ...}`, as modules that JAX lowered carry it."""
     found: dict[str, NamedForm] = {}
     scan.expect("{")
-    while not scan.accept("}"):
-        if found:
-            scan.expect(",", "a mesh")
+    for _ in scan.until("}", "a mesh"):
         name = read_name(scan)
         scan.expect("=", name)
         scan.expect("#sdy.mesh", "'='")
