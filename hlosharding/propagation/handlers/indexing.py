@@ -86,7 +86,7 @@ def _operand_to_output(ix: Indexing, sharding: HloSharding) -> HloSharding | Non
 
 
 def _output_to_operand(ix: Indexing, sharding: HloSharding) -> HloSharding | None:
-    return sharding if _no_tiles(sharding) else _split_along(sharding, *ix.passing[::-1], ix.operand_rank)
+    return sharding if _no_tiles(sharding) else _split_along(sharding, ix.passing[1], ix.passing[0], ix.operand_rank)
 
 
 def _split_along(sharding: HloSharding, source: Sequence[int], target: Sequence[int], rank: int) -> HloSharding | None:
@@ -136,7 +136,7 @@ def _gather_parallel(ix: Indexing, dims: ParallelDims, receiver: Receiver, opera
 def _gather_operand(edge: Edge, own: object, user: HloSharding, others: Shardings, level: int) -> HloSharding | None:
     ix = indexing(edge.op)
     if 1 in edge.positions:
-        return along_dims(user, *ix.looked_up[::-1], ix.indices_rank)
+        return along_dims(user, ix.looked_up[1], ix.looked_up[0], ix.indices_rank)
     if not edge.op.spmd:
         return None
     return _joined(_along_parallel(edge.op, ix, user, to_output=False), _output_to_operand(ix, user))
@@ -215,7 +215,7 @@ def _scatter_operand(edge: Edge, own: object, user: HloSharding, others: Shardin
         return element_sharding(user, op.shape, edge.position)
     ix = indexing(op)
     if edge.position == count:
-        found = [along_dims(s, *ix.looked_up[::-1], ix.indices_rank) for _, s in partitioned(others)]
+        found = [along_dims(s, ix.looked_up[1], ix.looked_up[0], ix.indices_rank) for _, s in partitioned(others)]
         return find_common_sharding(found) if found else None
     leaf = element_sharding(user, op.shape, edge.position - count - 1)
     return _scatter_update(op, ix, leaf, others[0])
