@@ -174,15 +174,11 @@ def layout_of(sharding: HloSharding, dims: Dims, num_devices: int) -> Layout:
     """
     if sharding.kind == "tiled":
         return Layout(num_devices, dims, sharding.data_dims, *_places(sharding, len(dims), num_devices))
+    if sharding.kind not in ("replicated", "maximal", "unreduced"):
+        raise PartitionError(f"an array sharded {sharding} cannot be resharded")
     whole, none = _nothing((num_devices, len(dims))), _nothing((num_devices,))
-    ones = (1,) * len(dims)
-    if sharding.kind == "replicated":
-        return Layout(num_devices, dims, ones, whole, None, none, none)
-    if sharding.kind == "maximal":
-        return Layout(num_devices, dims, ones, whole, sharding.device, none, none)
-    if sharding.kind == "unreduced":
-        return Layout(num_devices, dims, ones, whole, None, none, np.arange(num_devices))
-    raise PartitionError(f"an array sharded {sharding} cannot be resharded")
+    partial = np.arange(num_devices) if sharding.kind == "unreduced" else none
+    return Layout(num_devices, dims, (1,) * len(dims), whole, sharding.device, none, partial)
 
 
 @lru_cache(maxsize=64)

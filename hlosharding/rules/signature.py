@@ -152,8 +152,8 @@ class SignatureMaker:
     _factors: list[Factor] = field(default_factory=list[Factor])
 
     def __post_init__(self) -> None:
-        self._operands = [_undeclared(o.shape.rank) for o in self.inst.operands]
-        self._results = [_undeclared(leaf.rank) for leaf in self.inst.shape.leaves]
+        self._operands: list[list[tuple[int, ...]]] = [[()] * o.shape.rank for o in self.inst.operands]
+        self._results: list[list[tuple[int, ...]]] = [[()] * leaf.rank for leaf in self.inst.shape.leaves]
 
     def factor(
         self,
@@ -178,10 +178,6 @@ class SignatureMaker:
         if len(set(names)) != len(names):
             raise RuleError(f"factor names {names} of {self.inst.opcode} are not distinct")
         return Signature(tuple(self._factors), tuple(map(tuple, self._operands)), tuple(map(tuple, self._results)))
-
-
-def _undeclared(rank: int) -> list[tuple[int, ...]]:
-    return [()] * rank
 
 
 def same_dims(

@@ -77,11 +77,8 @@ def _sort_operand(edge: Edge, own: object, user: HloSharding, others: object, le
     """The element of the operand's number, a scan's too (which may have fewer)."""
     if not user.is_tuple():
         return user
-    return (
-        element_sharding(user, edge.op.shape, edge.position)
-        if edge.position < len(edge.op.shape.tuple_shapes)
-        else None
-    )
+    is_there = edge.position < len(edge.op.shape.tuple_shapes)
+    return element_sharding(user, edge.op.shape, edge.position) if is_there else None
 
 
 # ---- ops that slide a window: reduce-window and select-and-scatter.  A split passes through, dilated windows refuse
