@@ -56,6 +56,6 @@ class remembered(Generic[P, T]):
 
     def __get__(self, instance: Any, owner: type | None = None) -> Callable[P, T]:
         # Under its name in the instance, which from then on is asked without us.
-        asked: Callable[P, T] = cache(MethodType(self.method, instance))
+        asked: Any = cache(MethodType(self.method, instance))
         instance.__dict__[self.method.__name__] = asked
         return asked
