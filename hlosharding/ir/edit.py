@@ -74,6 +74,12 @@ class Edit:
         computation.instructions[:] = self._live[computation]
         return computation.post_order()
 
+    def each(self, opcode: str, computations: Iterable[Computation]) -> Iterator[Instruction]:
+        """The living instructions of an opcode in these computations, in post order at the moment one is reached."""
+        for computation in computations:
+            if opcode in self.opcodes(computation):
+                yield from [i for i in self.post_order(computation) if i.opcode == opcode]
+
     def computations_post_order(self) -> list[Computation]:
         """XLA's MakeComputationPostOrder, callees first."""
         called = {c for k in self.module.computations for i in self._live[k] for c in i.called}
