@@ -15,6 +15,11 @@ import numpy as np
 
 from hlosharding.notebook import file_name
 
+# ---- whose code a source file is: the user's, or that of a library that he does not look at first
+#
+# The one place that says so, for lines, reports and the names of generated functions.
+
+
 _INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\](\w+)")
 _STANDARD = re.compile(r".*[/\\]lib[/\\]python3\.\d+[/\\](?!(?:site|dist)-packages[/\\])")
 _BLOCKS = {

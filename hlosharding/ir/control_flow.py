@@ -107,6 +107,9 @@ def arguments(site: Instruction, parameter: Instruction) -> tuple[Instruction, .
 
 
 # ---- who reads the elements of tuples: looked up once for each tuple of a graph that stays as it is
+#
+# A loop may carry thousands of arrays: to look through all readers of a tuple for each of its elements takes time
+# with the square of their number.
 
 
 Readers = dict[int, list[Instruction]]

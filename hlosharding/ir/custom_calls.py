@@ -15,6 +15,12 @@ from hlosharding.ir import custom_call_targets as targets
 from hlosharding.ir.custom_call_targets import Memory
 from hlosharding.ir.graph import Instruction
 
+# ---- which memory a custom call moves a value to, and which processor runs an op: JAX's marks and what XLA makes of
+# them
+#
+# The names are those of XLA's ConvertMemoryPlacementToInternalAnnotations.
+
+
 _KINDS: dict[str, Memory] = {"pinned_host": "host", "unpinned_host": "host", "device": "device"}
 _MEMORIES: dict[str, Memory] = {target: memory for memory, target in targets.MOVE_TARGETS.items()}
 
@@ -61,6 +67,8 @@ def custom_partitioning_of(inst: Instruction) -> Any:
 
 
 # ---- the open dims of a `Sharding` call, those that propagation may split further
+#
+# XLA spells them in the call's opaque string.
 
 
 _UNSPECIFIED = re.compile(r"\s*+unspecified_dims\s*+=\s*+\[[\s,]*+((?:-?[0-9]{1,9}(?:[\s,]++|(?=\])))*+)\]\s*+,?")
@@ -95,6 +103,9 @@ def unspecified_dims_text(open_dims: Iterable[int]) -> str:
 
 
 # ---- cuDNN's flash attention as JAX calls it: what the call's configuration says of its operands
+#
+# Queries and keys have dims of batch, length, heads and head_dim, the middle two in either order; results have heads
+# before length.
 
 
 _CONFIG = "cudnn_fmha_backend_config"

@@ -292,6 +292,8 @@ def _inherit(new: Instruction, old: Instruction) -> None:
 
 
 # ---- the table of Python stack frames, extended when calls are inlined
+#
+# A frame is (file location, parent frame); ids count from 1, 0 is none.
 
 
 class FrameTable:
@@ -330,6 +332,8 @@ class FrameTable:
 
 
 # ---- names, as XLA chooses them
+#
+# Strings only.
 
 
 class NameUniquer:

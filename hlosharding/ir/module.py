@@ -81,6 +81,9 @@ class Module(ModuleGraph):
 
 
 # ---- module to HloModuleProto and back, without loss
+#
+# Operands, called computations, ids and shardings are written from the graph; every other field is the instruction's
+# own proto as it was read.
 
 
 @lru_cache(maxsize=4096)

@@ -134,6 +134,8 @@ def _place(instruction: Instruction) -> str:
 
 
 # ---- work that fails on a module: if the module breaks a law, that is what is wrong
+#
+# Laws are looked at only then: valid modules, which nearly all are, pay nothing.
 
 
 @contextmanager

@@ -90,6 +90,9 @@ def _copy_sharding(graph: PropagationGraph, trail: Trail, member: int, first: in
 
 
 # ---- which values feed a value and which take it, leaf by leaf: other elements of a tuple do not matter
+#
+# Tuples, their elements, loops, branches, calls and barriers pass a leaf on; all other ops make new values of old
+# ones.
 
 
 ValueLeaf = tuple[int, int | None]

@@ -1,6 +1,6 @@
 """The fix point: sweeps over all computations, forward then backward, until nothing changes, level after level.
 
-Floor: propagation.  Knows order and levels; what a step does stands in `forward`, `backward` and the steps beside them.
+Floor: propagation.  Knows order and levels; what a step does stands below, and in the steps beside it.
 """
 
 from __future__ import annotations
@@ -117,6 +117,16 @@ def _mark_neighbours(state: PropagationState) -> None:
 
 
 # ---- forward: what each op takes from its operands.  Inference is asked once, its answer remembered with the op
+#
+# A worked example.  Shardings are numbers, 0 is none; here p2 has none yet, and its operands have number 3 and none:
+#
+#     place  instruction     number        key of p2          the op's memo
+#     p0     parameter       3             (own, operands)    {(0, 3, 0): (3, (0,), True)}
+#     p1     parameter       0             = (0, 3, 0)
+#     p2     add(p0, p1)     0
+#
+# The answer says: take number 3, from operand 0, and there is no more to be had.  Equal layers share their ops and so
+# their memos: the add of the next layer, under a key that was met before, costs one dictionary look-up.
 
 
 Answer = tuple[int, tuple[int, ...] | None, bool] | None
@@ -217,6 +227,15 @@ def _takes_no_more(state: PropagationState, op: OpView, key: tuple[int, ...]) ->
 
 
 # ---- backward: what each value takes from its users, one user after the other; answers are remembered with the op
+#
+# A worked example.  p0 has no sharding yet (number 0); one user has number 3, another has number 4:
+#
+#     place  instruction   number    key of p0 at that user            its memo          p0 becomes
+#     p0     parameter     0
+#     p1     negate(p0)    3         (own 0, user's 3): 0 * PAIR + 3   {3: 3}            3
+#     p2     exp(p0)       4         (own 3, user's 4): 3 * PAIR + 4   {3 * PAIR + 4: 0}  3: no improvement
+#
+# 0 in a memo stands for "no improvement", since no sharding found has that number.
 
 
 _PAIR = 1 << 24

@@ -103,6 +103,8 @@ def _overwrite(state: PropagationState, p: int, sharding: HloSharding, direction
 
 
 # ---- which tiles they may take, alone or together with the manual conversion behind them
+#
+# Follows XLA's InferUnspecifiedDims..., RefineManualAutoShardingFromAuto and ...FromManual.
 
 
 def open_dims_of(opaque: str) -> tuple[int, ...] | None:
@@ -197,6 +199,9 @@ def _from_manual(
 
 
 # ---- shard groups: values that are to be sharded alike hear one another before each sweep
+#
+# Which values form a group is said by annotations; that the members of a `shard_as` group end up with one sharding is
+# seen to at the end of the pass.
 
 
 def group_sweep(state: PropagationState, start: int, end: int) -> tuple[bool, bool]:

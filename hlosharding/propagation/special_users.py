@@ -135,6 +135,8 @@ class TupleReceiver:
 
 
 # ---- what the users of a value would like it to have: one of them, or those ahead along a chain of single users
+#
+# Asks inference; changes nothing.
 
 
 def offer(state: PropagationState, p: int, use: Use, level: int) -> HloSharding | None:

@@ -1,6 +1,6 @@
 """The shardings by which a plan may go: made of the source's tiles, or needing little to become the target.
 
-Floor: reshard.  Knows no objective: `via_intermediate` prices what is made here.
+Floor: reshard.  What makes them knows no objective; what plans by way of them cost stands at the end.
 """
 
 from __future__ import annotations
@@ -157,6 +157,8 @@ def keep_whole(reshard: Reshard) -> Iterator[Intermediate]:
 
 
 # ---- the devices of a tile assignment put into other tile counts, so that as much as can stays where it is
+#
+# Knows device ids and counts.
 
 
 def in_source_order(devices: Table, have: Dims, want: Dims) -> Table:
@@ -191,6 +193,8 @@ def in_source_order(devices: Table, have: Dims, want: Dims) -> Table:
 
 
 # ---- plans by way of an intermediate sharding: what they cost at least, and those that may be the cheapest
+#
+# Halves are planned again, where `intermediates` does not know them.
 
 
 def plans_via(reshard: Reshard, ways: Iterable[Intermediate], best: PlannedSteps | None) -> Iterator[Steps]:

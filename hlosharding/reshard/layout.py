@@ -271,6 +271,8 @@ def _elements_at_home(source: Layout, target: Layout) -> int:
 
 
 # ---- what a reshard takes at least, whatever the plan: elements that devices receive, and from how many others
+#
+# Knows layouts; nothing of steps or prices.
 
 
 class Least(NamedTuple):

@@ -160,6 +160,8 @@ def _check(reshard: Reshard) -> None:
 
 
 # ---- the plans from one sharding to another that are worth a price
+#
+# Asks every kind of plan in turn; `planner` chooses.
 
 
 _FAR_TOO_MANY_PIECES = 100_000

@@ -19,6 +19,9 @@ from hlosharding.reshard.objectives import Figures, least_seconds, weigh
 from hlosharding.reshard.steps import AllGather, Permute, Step
 from hlosharding.sharding import HloSharding
 
+# ---- steps with their price: bytes received, seconds, memory
+
+
 Steps = tuple[Step, ...]
 
 

@@ -16,6 +16,11 @@ from hlosharding.reshard.request import Reshard
 from hlosharding.sharding import HloSharding, SubgroupType
 from hlosharding.spmd import Groups
 
+# ---- which device shall make which tile, and whose tile a device takes where tiles only change places
+#
+# Knows layouts; nothing of steps.
+
+
 MOST_MATCHED = 64
 """Devices: the matching is quadratic.  With half of it 6 plans are slower (at most 1.6), with double 2 faster (0.5)."""
 

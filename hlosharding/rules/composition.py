@@ -16,6 +16,8 @@ from hlosharding.ir import Computation, Instruction, Module, arguments, branches
 from hlosharding.rules.catalog import Relation, signature_of
 from hlosharding.rules.signature import DataFlow, Debt, Dims, Factor, Halo, Nothing, Reduce, Signature, Whole
 
+# ---- dims of a program that are one extent: joined where an op says so, cut where one is a multiple of another
+
 
 @dataclass(eq=False, slots=True)
 class Extent:

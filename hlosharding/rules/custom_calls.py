@@ -16,6 +16,8 @@ from hlosharding.rules.notation import parse_shardy_rule
 from hlosharding.rules.reductions import topk
 from hlosharding.rules.signature import DataFlow, Opaque, Signature, SignatureMaker, check_signature, same_dims
 
+# ---- what one run of a custom call costs: what its user says, for nobody else can know
+
 
 class CallCost(NamedTuple):
     """Work of a custom call on one device.

@@ -115,6 +115,8 @@ def _groups(scan: Scanner, reader: AxisReader) -> dict[str, tuple[AxisRef, ...]]
 
 
 # ---- lists of axes from text: `[{'a', ?}, {'b':(1)2}]` and `{'a', 'b'}`, whichever way a format quotes its names
+#
+# Refuses unknown axes, parts of axes that do not fit, and any part twice, where they stand.
 
 
 class AxisReader:

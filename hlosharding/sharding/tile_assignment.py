@@ -21,6 +21,9 @@ import numpy.typing as npt
 
 from hlosharding.errors import ShardingError
 
+# ---- how many devices a sharding, a mesh or a program may name: more are refused before anything is listed for each
+
+
 MOST_DEVICES = 1 << 20
 """More than there are in any machine; what is kept for each of so many still takes megabytes, not gigabytes."""
 

@@ -74,6 +74,8 @@ def sub_sharding(sharding: S, shape: Any, index: Sequence[int]) -> S:
 
 
 # ---- does a sharding fit a shape and a number of devices?
+#
+# Shapes as in `tuples`.
 
 
 def validate(sharding: ShardingValue, shape: Any, num_devices: int | None = None) -> None:

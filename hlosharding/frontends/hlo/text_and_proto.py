@@ -1,4 +1,4 @@
-"""HLO text and HloModuleProto bytes to a Module.
+"""HLO text and HloModuleProto bytes, StableHLO text and bytecode to a Module.
 
 Floor: frontends.  jaxlib parses and verifies the text once its shardings are checked; the order of the text is kept.
 """
@@ -158,7 +158,10 @@ def _first_field(data: bytes) -> bytes | None:
     return None
 
 
-# ---- stableHLO text and bytecode to a Module
+# ---- StableHLO text and bytecode to a Module
+#
+# jaxlib converts; shardings in `mhlo.sharding` attributes are checked first, Shardy's own attributes arrive as
+# frontend attributes and are given their meaning by `frontends.shardy`.
 
 
 MLIR_BYTECODE = b"ML\xefR"

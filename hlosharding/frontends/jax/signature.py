@@ -15,6 +15,11 @@ from hlosharding.ir import FunctionBoundary
 from hlosharding.sharding import HloSharding, add_shape_dims
 from hlosharding.xla_bridge import NO_STATIC_ARGUMENTS, StaticArguments
 
+# ---- what counts as one array of a function's arguments, and PRNG keys as the numbers they are
+#
+# Knows pytrees and JAX's dtypes, nothing of HLO.
+
+
 # JAX's name of a key's dtype -> the generator that `jax.random.wrap_key_data` is told.
 _GENERATORS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
 

@@ -1,4 +1,4 @@
-"""Ops that mix elements along dims: reduce and sort.
+"""Ops that mix elements along dims, reduce and sort, and those that slide a window.
 
 Floor: propagation.
 """

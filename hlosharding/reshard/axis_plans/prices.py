@@ -119,6 +119,8 @@ def permute_sources(grid: AxisGrid, before: tuple[Axes, ...], after: tuple[Axes,
 
 
 # ---- how far apart two states on a grid of axes are: what devices must receive at least, and from how many others
+#
+# Knows axes and sizes; nothing of bytes or seconds.
 
 
 _Split = tuple[int, Axes, int]

@@ -225,6 +225,14 @@ def _groups_of(devices: Table, axis: int) -> Groups:
 
 
 # ---- plans in the source's own device order, and one permute to the target's, wherever that is cheapest
+#
+# For plans where time decides.
+#
+# Whatever the two device orders are, the tile counts alone say which device axes must go where; in the source's order
+# those moves have a grid.  A permute of all tiles then makes up for the order: before, between or behind the moves,
+# which from then on are those of other devices.  Uneven tiles are cut as they are, padded each at its end, and a
+# little travels between neighbours in the end.  XLA's all-to-alls, halo exchanges and permutes in a row are of this
+# kind.
 
 
 def exchange_and_reorder(search: TimeSearch) -> Iterator[Steps]:

@@ -21,6 +21,12 @@ from hlosharding.reshard.steps import AllToAll, DynamicSlice, Pad, Pieces, Slice
 from hlosharding.sharding import HloSharding
 from hlosharding.spmd import Emitter, Program
 
+# ---- what steps take as a program: written as local HLO between a producer and a reader, and priced op by op
+#
+# Dearer than the steps' own prices, and truer: what comes before a collective must be written to memory, what comes
+# behind it disappears into its reader.
+
+
 _NEIGHBOUR = "not"
 """An elementwise op that no step writes."""
 

@@ -108,6 +108,8 @@ def _whole_tiles(moves: PieceMoves, pairs: Pairs) -> Round:
 
 
 # ---- messages into rounds: in each round a device sends at most one and receives at most one
+#
+# Pairs of numbers only.
 
 _MessageOfRound = defaultdict[int, dict[int, int]]
 """device -> round -> message"""

@@ -17,6 +17,14 @@ from hlosharding.ir import Instruction, Shape
 from hlosharding.reshard.layout import Dims, Table
 from hlosharding.spmd import Emitter, Groups, identity
 
+# ---- what every step of a plan answers: what it does to the local arrays of all devices, its HLO, bytes and price
+#
+# A step knows local sizes, device groups and tables; nothing of shardings.
+#
+# `apply` is the meaning in numpy over the local arrays of all devices; `emit` writes the same as local HLO.  Bytes
+# are what each device receives, padding included (of an all-reduce over g: 2(g-1)/g of the buffer).
+
+
 Pairs = tuple[tuple[int, int], ...]
 """(source device, target device)"""
 Tiles = Sequence[npt.NDArray[Any]]

@@ -14,6 +14,11 @@ from hlosharding.sharding.formats import hlo_text, jax_objects, sdy, sdy_text
 from hlosharding.sharding.formats.interchange import FormatContext, Interchange
 from hlosharding.sharding.named import AxisRef
 
+# ---- what some formats can say and others cannot: each has a name, and finds itself in a sharding
+#
+# A conversion asks here what would be lost, before anything is written.
+
+
 Finder = Callable[[Interchange], str | None]
 """What of it there is in a sharding, in words; None where there is nothing."""
 
