@@ -16,6 +16,7 @@ from hlosharding.collector import collector_waits
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import LoadError, ModuleError
 from hlosharding.frontends.hlo import MLIR_BYTECODE, from_hlo_proto, from_hlo_text, from_lowering, from_stablehlo
+from hlosharding.frontends.jax import from_compiled, from_lowered
 from hlosharding.frontends.prepare import prepare as prepare_module
 from hlosharding.frontends.prepare import prepare_edit
 from hlosharding.frontends.shardy import has_shardy_marks
@@ -140,13 +141,16 @@ def named_format(path: Path) -> ProgramFormat | None:
 def _parse(content: Any, format: ProgramFormat | None) -> tuple[Module, bool]:
     """The module, and whether it is one to be prepared by default."""
     if hasattr(content, "compiler_ir") and hasattr(content, "as_text"):
-        return _from_lowered(content), True
+        return from_lowered(content), True
     if hasattr(content, "runtime_executable"):
-        return _from_compiled(content), False
+        return from_compiled(content), False
     if isinstance(content, (bytearray, memoryview)):
         content = bytes(content)
+    if isinstance(content, Module):
+        return content, False
     if not isinstance(content, (str, bytes)):
-        return _from_object(content)
+        remedy = "pass a path, text, bytes, a jax Lowered or an onnx.ModelProto"
+        raise LoadError(f"{type(content).__name__} is no program", remedy=remedy)
     # What some editors put before a text to say how it is written.
     content = content.removeprefix("\ufeff") if isinstance(content, str) else content.removeprefix(b"\xef\xbb\xbf")
     if not content or content.isspace():
@@ -204,23 +208,3 @@ def _bytes(content: str | bytes) -> bytes:
     if isinstance(content, str):
         raise LoadError("a serialized HloModuleProto is bytes, this is text", remedy="open the file in binary mode")
     return content
-
-
-def _from_lowered(lowered: Any) -> Module:
-    from hlosharding.frontends.jax import from_lowered
-
-    return from_lowered(lowered)
-
-
-def _from_compiled(compiled: Any) -> Module:
-    from hlosharding.frontends.jax import from_compiled
-
-    return from_compiled(compiled)
-
-
-def _from_object(source: Any) -> tuple[Module, bool]:
-    if isinstance(source, Module):
-        return source, False
-    raise LoadError(
-        f"{type(source).__name__} is no program", remedy="pass a path, text, bytes, a jax Lowered or an onnx.ModelProto"
-    )

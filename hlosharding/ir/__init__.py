@@ -12,22 +12,31 @@ from hlosharding.ir.attributes import (
     Stack,
     WindowDim,
     is_at,
+    register_library,
 )
 from hlosharding.ir.builder import Builder, ComputationBuilder
-from hlosharding.ir.control_flow import arguments, branches, callers, while_parts
-from hlosharding.ir.edit import Edit
-from hlosharding.ir.excerpt import excerpt
+from hlosharding.ir.control_flow import ElementReaders, arguments, branches, callers, while_parts
+from hlosharding.ir.custom_calls import (
+    PARTITIONING_MARK,
+    RULE_MARK,
+    FusedAttention,
+    attention_config,
+    custom_partitioning_of,
+    fused_attention,
+    is_custom_partitioning,
+    memory_of,
+    named_memory,
+    processor_of,
+    unspecified_dims,
+    unspecified_dims_text,
+)
+from hlosharding.ir.edit import Edit, NameUniquer
 from hlosharding.ir.executions import GuessedLoop, Runs, executions, guessed_loops
 from hlosharding.ir.function_boundary import FunctionBoundary
-from hlosharding.ir.fused_attention import FusedAttention, attention_config, fused_attention
 from hlosharding.ir.graph import MAY_ACT, Computation, Instruction, ModuleGraph, callees_first
 from hlosharding.ir.group_mode import GroupMode, fault_of_ids, group_mode, group_size, named_things
-from hlosharding.ir.invalid_modules import blaming
-from hlosharding.ir.libraries import register_library
 from hlosharding.ir.loop_carry import add_to_carry, drop_from_carry
-from hlosharding.ir.marks import PARTITIONING_MARK, RULE_MARK, custom_partitioning_of, is_custom_partitioning
-from hlosharding.ir.module import Module
-from hlosharding.ir.name_uniquer import NameUniquer
+from hlosharding.ir.module import Module, digest
 from hlosharding.ir.opcode import (
     ALL_OPCODES,
     COLLECTIVES,
@@ -48,19 +57,15 @@ from hlosharding.ir.opcode import (
     TRANSCENDENTAL,
     collective_kind,
 )
-from hlosharding.ir.open_dims import unspecified_dims, unspecified_dims_text
 from hlosharding.ir.passes import Pass, Property, run_passes
-from hlosharding.ir.placement import memory_of, named_memory, processor_of
 from hlosharding.ir.reducers import REDUCER_KINDS, is_neutral, neutral_element, reduce_arrays, reducer_kind
 from hlosharding.ir.resizing import Between, NotResizable, ResizableModule
 from hlosharding.ir.sameness import Sameness, attributes_of, stated_of
-from hlosharding.ir.serialization import digest
 from hlosharding.ir.shape import Shape
 from hlosharding.ir.shape_inference import infer_shape
-from hlosharding.ir.subprogram import Callees, same_op, subprogram
+from hlosharding.ir.subprogram import Callees, excerpt, same_op, subprogram
 from hlosharding.ir.trip_counts import LoopCounter, Trips, loop_counter, trip_count, with_trip_counts
-from hlosharding.ir.tuple_elements import ElementReaders
-from hlosharding.ir.verifier import verify
+from hlosharding.ir.verifier import blaming, verify
 
 __all__ = [
     "ALL_OPCODES",

@@ -5,60 +5,86 @@ Floor: ir.  Each record knows how to read itself from the proto and write itself
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hlosharding.ir.libraries import is_library_file
 from hlosharding.notebook import file_name
+
+# ---- whose code a source file is: the user's, or that of a library that he does not look at first
+#
+# The one place that says so, for lines, reports and the names of generated functions.
+
+
+_INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\](\w+)")
+_STANDARD = re.compile(r".*[/\\]lib[/\\]python3\.\d+[/\\](?!(?:site|dist)-packages[/\\])")
+_BLOCKS = {
+    "jax", "jaxlib", "flax", "haiku", "equinox", "penzai", "optax", "chex", "einops", "jaxtyping", "beartype", "numpy",
+    "orbax", "qwix", "numpyro", "blackjax", "distrax", "hlosharding",
+}  # fmt: skip
+"""Packages of building blocks: who calls them says more.  Others that are installed hold models, as MaxText does."""
+
+
+def register_library(package: str) -> None:
+    """Count an installed package as a library: lines and functions are those of whoever calls it.
+
+    For programs that are traced or loaded from now on.
+
+    >>> is_library_file("/env/lib/python3.12/site-packages/mylab/layers.py")
+    False
+    >>> register_library("mylab")
+    >>> is_library_file("/env/lib/python3.12/site-packages/mylab/layers.py")
+    True
+    """
+    _BLOCKS.add(package)
+    is_library_file.cache_clear()
+
+
+@lru_cache(maxsize=4096)
+def is_library_file(file: str) -> bool:
+    """Is it a file of such a package, or of Python's own?
+
+    >>> is_library_file("/env/lib/python3.12/site-packages/flax/linen/linear.py"), is_library_file("/home/me/train.py")
+    (True, False)
+    """
+    found = _INSTALLED.match(file)
+    return found[1] in _BLOCKS if found is not None else _STANDARD.match(file) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class _DimNumbers:
-    """Base of records whose fields are named as the proto's (scalars, or tuples of dims)."""
+    """Base of records whose fields are named as the proto's (scalars, or tuples of dims), but for a common end."""
+
+    common_end: ClassVar[str] = ""
 
     @classmethod
     def read(cls, proto: Any) -> Self:
-        values = {f.name: getattr(proto, f.name) for f in fields(cls)}
+        values = {f.name: getattr(proto, f.name + cls.common_end) for f in fields(cls)}
         return cls(**{k: v if isinstance(v, int) else tuple(v) for k, v in values.items()})
 
     def write(self, proto: Any) -> None:
         proto.Clear()
         for f in fields(self):
-            value = getattr(self, f.name)
+            name, value = f.name + self.common_end, getattr(self, f.name)
             if isinstance(value, int):
-                setattr(proto, f.name, value)
+                setattr(proto, name, value)
             else:
-                getattr(proto, f.name).extend(value)
+                getattr(proto, name).extend(value)
 
 
 @dataclass(frozen=True, slots=True)
-class DotDims:
+class DotDims(_DimNumbers):
     """Which dims of a dot are contracted and which are batch dims; all others are free."""
 
+    common_end = "_dimensions"
     lhs_contracting: tuple[int, ...] = ()
     rhs_contracting: tuple[int, ...] = ()
     lhs_batch: tuple[int, ...] = ()
     rhs_batch: tuple[int, ...] = ()
-
-    @classmethod
-    def read(cls, p: Any) -> Self:
-        return cls(
-            tuple(p.lhs_contracting_dimensions),
-            tuple(p.rhs_contracting_dimensions),
-            tuple(p.lhs_batch_dimensions),
-            tuple(p.rhs_batch_dimensions),
-        )
-
-    def write(self, proto: Any) -> None:
-        proto.Clear()
-        proto.lhs_contracting_dimensions.extend(self.lhs_contracting)
-        proto.rhs_contracting_dimensions.extend(self.rhs_contracting)
-        proto.lhs_batch_dimensions.extend(self.lhs_batch)
-        proto.rhs_batch_dimensions.extend(self.rhs_batch)
 
     def lhs_free(self, rank: int) -> tuple[int, ...]:
         """Dims of the left operand that are neither contracted nor batch, in order."""

@@ -14,13 +14,12 @@ from typing import Any
 from hlosharding import wire
 from hlosharding.ir import rewrite
 from hlosharding.ir.builder import written_proto
-from hlosharding.ir.frame_table import FrameTable
 from hlosharding.ir.graph import Computation, Instruction
 from hlosharding.ir.module import Module
-from hlosharding.ir.name_uniquer import NameUniquer
 from hlosharding.ir.opcode import SIDE_EFFECTS_IN_XLA
 from hlosharding.ir.shape import Shape
 from hlosharding.ir.shape_inference import infer_shape, stated_type
+from hlosharding.once import remembered
 from hlosharding.sharding import HloSharding
 
 
@@ -74,6 +73,12 @@ class Edit:
         """XLA's MakeInstructionPostOrder at this moment."""
         computation.instructions[:] = self._live[computation]
         return computation.post_order()
+
+    def each(self, opcode: str, computations: Iterable[Computation]) -> Iterator[Instruction]:
+        """The living instructions of an opcode in these computations, in post order at the moment one is reached."""
+        for computation in computations:
+            if opcode in self.opcodes(computation):
+                yield from [i for i in self.post_order(computation) if i.opcode == opcode]
 
     def computations_post_order(self) -> list[Computation]:
         """XLA's MakeComputationPostOrder, callees first."""
@@ -284,3 +289,96 @@ def _inherit(new: Instruction, old: Instruction) -> None:
         rewrite.take_metadata(new, old)
     if not new.frontend_attributes and old.frontend_attributes:
         rewrite.set_attributes(new, frontend_attributes=old.frontend_attributes)
+
+
+# ---- the table of Python stack frames, extended when calls are inlined
+#
+# A frame is (file location, parent frame); ids count from 1, 0 is none.
+
+
+class FrameTable:
+    """Joins stacks of a `StackFrameIndexProto` that is ours to extend; follows XLA's StackFrames."""
+
+    def __init__(self, index: Any) -> None:
+        self._index = index
+        self._parents = [0, *(f.parent_frame_id for f in index.stack_frames)]
+        self._locations = [0, *(f.file_location_id for f in index.stack_frames)]
+        self._ids = {(f.file_location_id, f.parent_frame_id): n + 1 for n, f in enumerate(index.stack_frames)}
+
+    @remembered
+    def join(self, outer: int, inner: int) -> int:
+        """The stack `inner` as seen from inside the stack `outer` (unchanged if it already stands there)."""
+        chain: list[int] = []
+        frame = inner
+        while 0 < frame < len(self._parents):
+            if frame == outer:
+                return inner
+            chain.append(frame)
+            frame = self._parents[frame]
+        current = outer
+        for frame in reversed(chain if outer else []):
+            current = self._frame(self._locations[frame], current)
+        return current if outer else inner
+
+    def _frame(self, location: int, parent: int) -> int:
+        found = self._ids.get((location, parent))
+        if found is None:
+            frame = self._index.stack_frames.add()
+            frame.file_location_id, frame.parent_frame_id = location, parent
+            self._parents.append(parent)
+            self._locations.append(location)
+            found = self._ids[location, parent] = len(self._parents) - 1
+        return found
+
+
+# ---- names, as XLA chooses them
+#
+# Strings only.
+
+
+class NameUniquer:
+    """Names already given out, per root; follows XLA's NameUniquer and its SequentialIdGenerator.
+
+    >>> names = NameUniquer(["add.1", "add.3"])
+    >>> names.fresh("add.1"), names.fresh("add"), names.fresh("add.7"), names.fresh("tuple")
+    ('add.0', 'add.2', 'add.7', 'tuple')
+    """
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._used: dict[str, set[int]] = {}
+        self._next: dict[str, int] = {}
+        self._unread = tuple(taken)
+        """Names taken from the start: an edit that makes nothing new never reads them."""
+
+    def fresh(self, wanted: str) -> str:
+        """`wanted` if it is free, else its root with the smallest number not yet given out."""
+        for name in self._unread:
+            self._register(*_parts(name)[:2])
+        self._unread = ()
+        root, number, numbered = _parts(wanted)
+        number = self._register(root, number)
+        if number == 0:
+            return f"{root}.0" if numbered else root
+        return f"{root}.{number}"
+
+    def _register(self, root: str, number: int) -> int:
+        used = self._used.get(root)
+        if used is None:
+            used = self._used[root] = set()
+        if number not in used:
+            used.add(number)
+            return number
+        candidate = self._next.get(root, 0)
+        while candidate in used:
+            candidate += 1
+        used.add(candidate)
+        self._next[root] = candidate + 1
+        return candidate
+
+
+def _parts(name: str) -> tuple[str, int, bool]:
+    """Root, number, and whether the name ends in one."""
+    root, _, suffix = name.rpartition(".")
+    if root and suffix.isdigit() and suffix.isascii():
+        return root, int(suffix), True
+    return name, 0, False

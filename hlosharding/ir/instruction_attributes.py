@@ -9,32 +9,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
 
-import numpy as np
-
 from hlosharding import wire
 from hlosharding.ir import attributes as attrs
 from hlosharding.ir.literal import read_literal
 
 T = TypeVar("T")
+Dims = tuple[int, ...]
 
 
 class decoded(Generic[T]):
-    """A method's answer as an attribute, remembered on the instance under the method's name.
+    """What a function (or method) says of an instance, as an attribute, remembered there.
 
     >>> class Answer:
-    ...     @decoded
-    ...     def number(self) -> int:
-    ...         print("asked")
-    ...         return 42
+    ...     number = decoded(lambda answer: print("asked") or 42)
     >>> one = Answer()
     >>> one.number, one.number
     asked
     (42, 42)
     """
 
-    def __init__(self, method: Callable[[Any], T]) -> None:
-        self.method, self.name = method, method.__name__
-        self.__doc__ = method.__doc__
+    def __init__(self, read: Callable[[Any], T]) -> None:
+        self.read = read
+        self.__doc__ = read.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
 
     @overload
     def __get__(self, instance: None, owner: type) -> decoded[T]: ...
@@ -43,7 +42,7 @@ class decoded(Generic[T]):
     def __get__(self, instance: object | None, owner: type | None = None) -> decoded[T] | T:
         if instance is None:
             return self
-        answer = self.method(instance)
+        answer = self.read(instance)
         setattr(instance, self.name, answer)
         return answer
 
@@ -80,30 +79,20 @@ class InstructionAttributes:
             if name in _CACHED and isinstance(value, _FROZEN):
                 self.__dict__[name] = value
 
-    @decoded
-    def dimensions(self) -> tuple[int, ...]:
-        """Of broadcast, reduce, transpose, concatenate, reverse, sort, iota, map, and the collectives."""
-        # A slice reads a repeated field at once, an iterator element by element.
-        return tuple(self.proto.dimensions[:])
+    # A slice reads a repeated field at once, an iterator element by element.
+    dimensions: decoded[Dims] = decoded(lambda i: tuple(i.proto.dimensions[:]))
+    """Of broadcast, reduce, transpose, concatenate, reverse, sort, iota, map, and the collectives."""
+    dot_dims = decoded(lambda i: attrs.DotDims.read(i.proto.dot_dimension_numbers))
 
     @decoded
-    def dot_dims(self) -> attrs.DotDims:
-        return attrs.DotDims.read(self.proto.dot_dimension_numbers)
-
-    @decoded
-    def ragged_dims(self) -> tuple[attrs.DotDims, tuple[int, ...], tuple[int, ...]]:
+    def ragged_dims(self) -> tuple[attrs.DotDims, Dims, Dims]:
         """Of ragged-dot: dot dims, ragged dims of the left operand, group dims of the right one."""
         ragged = self.proto.ragged_dot_dimension_numbers
         dims = attrs.DotDims.read(ragged.dot_dimension_numbers)
         return dims, tuple(ragged.lhs_ragged_dimensions), tuple(ragged.rhs_group_dimensions)
 
-    @decoded
-    def window(self) -> tuple[attrs.WindowDim, ...]:
-        return tuple(attrs.WindowDim.read(d) for d in self.proto.window.dimensions)
-
-    @decoded
-    def conv_dims(self) -> attrs.ConvDims:
-        return attrs.ConvDims.read(self.proto.convolution_dimension_numbers)
+    window = decoded(lambda i: tuple(map(attrs.WindowDim.read, i.proto.window.dimensions)))
+    conv_dims = decoded(lambda i: attrs.ConvDims.read(i.proto.convolution_dimension_numbers))
 
     @property
     def feature_group_count(self) -> int:
@@ -113,73 +102,34 @@ class InstructionAttributes:
     def batch_group_count(self) -> int:
         return max(1, self.proto.batch_group_count)
 
-    @decoded
-    def gather_dims(self) -> attrs.GatherDims:
-        return attrs.GatherDims.read(self.proto.gather_dimension_numbers)
-
-    @decoded
-    def gather_slice_sizes(self) -> tuple[int, ...]:
-        return tuple(self.proto.gather_slice_sizes)
-
-    @decoded
-    def scatter_dims(self) -> attrs.ScatterDims:
-        return attrs.ScatterDims.read(self.proto.scatter_dimension_numbers)
-
-    @decoded
-    def slice_dims(self) -> tuple[attrs.SliceDim, ...]:
-        return tuple(attrs.SliceDim.read(d) for d in self.proto.slice_dimensions)
-
-    @decoded
-    def padding(self) -> tuple[attrs.PaddingDim, ...]:
-        return tuple(attrs.PaddingDim.read(d) for d in self.proto.padding_config.dimensions)
-
-    @decoded
-    def dynamic_slice_sizes(self) -> tuple[int, ...]:
-        return tuple(self.proto.dynamic_slice_sizes)
-
-    @decoded
-    def replica_groups(self) -> attrs.Groups:
-        """The ids in a collective's groups; () means one group.  What they name: `group_mode`."""
-        return attrs.read_replica_groups(self.proto)
-
-    @decoded
-    def source_target_pairs(self) -> tuple[tuple[int, int], ...]:
-        return tuple((p.source, p.target) for p in self.proto.source_target_pairs)
-
-    @decoded
-    def literal(self) -> np.ndarray:
-        """The value of a constant."""
-        return read_literal(self.proto.literal)
-
-    @decoded
-    def frontend_attributes(self) -> dict[str, str]:
-        return {entry.key: entry.value for entry in self.proto.frontend_attributes.map}
-
-    @decoded
-    def parameter_number(self) -> int:
-        return int(self.proto.parameter_number)
-
-    @decoded
-    def tuple_index(self) -> int:
-        return int(self.proto.tuple_index)
-
-    @decoded
-    def comparison_direction(self) -> str:
-        """EQ, NE, GE, GT, LE or LT."""
-        return str(self.proto.comparison_direction)
+    gather_dims = decoded(lambda i: attrs.GatherDims.read(i.proto.gather_dimension_numbers))
+    gather_slice_sizes: decoded[Dims] = decoded(lambda i: tuple(i.proto.gather_slice_sizes))
+    scatter_dims = decoded(lambda i: attrs.ScatterDims.read(i.proto.scatter_dimension_numbers))
+    slice_dims = decoded(lambda i: tuple(map(attrs.SliceDim.read, i.proto.slice_dimensions)))
+    padding = decoded(lambda i: tuple(map(attrs.PaddingDim.read, i.proto.padding_config.dimensions)))
+    dynamic_slice_sizes: decoded[Dims] = decoded(lambda i: tuple(i.proto.dynamic_slice_sizes))
+    replica_groups = decoded(lambda i: attrs.read_replica_groups(i.proto))
+    """The ids in a collective's groups; () means one group.  What they name: `group_mode`."""
+    source_target_pairs: decoded[tuple[tuple[int, int], ...]] = decoded(
+        lambda i: tuple((p.source, p.target) for p in i.proto.source_target_pairs)
+    )
+    literal = decoded(lambda i: read_literal(i.proto.literal))
+    """The value of a constant."""
+    frontend_attributes: decoded[dict[str, str]] = decoded(
+        lambda i: {entry.key: entry.value for entry in i.proto.frontend_attributes.map}
+    )
+    parameter_number = decoded(lambda i: int(i.proto.parameter_number))
+    tuple_index = decoded(lambda i: int(i.proto.tuple_index))
+    comparison_direction = decoded(lambda i: str(i.proto.comparison_direction))
+    """EQ, NE, GE, GT, LE or LT."""
 
     @property
     def iota_dimension(self) -> int:
         return self.dimensions[0] if self.dimensions else 0
 
-    @decoded
-    def channel_id(self) -> int:
-        return int(self.proto.channel_id)
-
-    @decoded
-    def use_global_device_ids(self) -> bool:
-        """Do the replica groups of a collective name devices, not replicas?"""
-        return bool(self.proto.use_global_device_ids)
+    channel_id = decoded(lambda i: int(i.proto.channel_id))
+    use_global_device_ids = decoded(lambda i: bool(i.proto.use_global_device_ids))
+    """Do the replica groups of a collective name devices, not replicas?"""
 
     @property
     def custom_call_target(self) -> str:
@@ -194,9 +144,7 @@ class InstructionAttributes:
     def fft_type(self) -> str:
         return ("FFT", "IFFT", "RFFT", "IRFFT")[self.proto.fft_type]
 
-    @decoded
-    def fft_length(self) -> tuple[int, ...]:
-        return tuple(self.proto.fft_length)
+    fft_length: decoded[Dims] = decoded(lambda i: tuple(i.proto.fft_length))
 
     @property
     def op_name(self) -> str:

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from hlosharding import wire
+from hlosharding.ir.custom_calls import processor_of
 from hlosharding.ir.graph import Computation, Instruction
 from hlosharding.ir.opcode import ELEMENTWISE, TRANSCENDENTAL
-from hlosharding.ir.placement import processor_of
+from hlosharding.once import remembered
 
 
 class Sameness:
@@ -27,27 +28,20 @@ class Sameness:
 
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
-        self._ops: dict[Instruction, int] = {}
-        self._computations: dict[Computation, int] = {}
 
+    @remembered
     def op(self, inst: Instruction) -> int:
         """By opcode, shapes, attributes and what its callees do; which values it reads is the caller's business."""
-        number = self._ops.get(inst)
-        if number is None:
-            shapes, called = tuple([o.shape for o in inst.operands]), tuple([self.computation(c) for c in inst.called])
-            key = inst.opcode, inst.shape, shapes, attributes_of(inst), processor_of(inst), called
-            number = self._ops[inst] = self._numbers.setdefault(key, len(self._numbers))
-        return number
+        shapes, called = tuple([o.shape for o in inst.operands]), tuple([self.computation(c) for c in inst.called])
+        key = inst.opcode, inst.shape, shapes, attributes_of(inst), processor_of(inst), called
+        return self._numbers.setdefault(key, len(self._numbers))
 
+    @remembered
     def computation(self, computation: Computation) -> int:
         """By its ops, in their order, and what each reads."""
-        number = self._computations.get(computation)
-        if number is None:
-            place = {inst: n for n, inst in enumerate(computation.instructions)}
-            ops = [(self.op(i), i.parameter_number, *[place[o] for o in i.operands]) for i in place]
-            key = (place[computation.root], *ops)
-            number = self._computations[computation] = self._numbers.setdefault(key, len(self._numbers))
-        return number
+        place = {inst: n for n, inst in enumerate(computation.instructions)}
+        ops = [(self.op(i), i.parameter_number, *[place[o] for o in i.operands]) for i in place]
+        return self._numbers.setdefault((place[computation.root], *ops), len(self._numbers))
 
 
 def attributes_of(inst: Instruction) -> Any:

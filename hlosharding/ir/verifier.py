@@ -6,14 +6,16 @@ Floor: ir.  What is true of any module; of per-device programs more is (`spmd/ve
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
-from hlosharding.errors import ModuleError
+from hlosharding.errors import HloShardingError, ModuleError
 from hlosharding.ir.attribute_laws import fault_of_attributes
 from hlosharding.ir.control_flow import NUM_CALLED
 from hlosharding.ir.graph import Computation, Instruction, ModuleGraph
+from hlosharding.ir.module import Module
 from hlosharding.ir.opcode import ALL_OPCODES, ELEMENTWISE, NUM_OPERANDS
 from hlosharding.ir.shape_laws import USUALLY_OF_ONE_SHAPE, fault_of_shape
 
@@ -129,3 +131,41 @@ def _users_disagree(computation: Computation) -> ModuleError:
 
 def _place(instruction: Instruction) -> str:
     return f"{instruction!r} {instruction.location}".strip()
+
+
+# ---- work that fails on a module: if the module breaks a law, that is what is wrong
+#
+# Laws are looked at only then: valid modules, which nearly all are, pay nothing.
+
+
+@contextmanager
+def blaming(module: Module) -> Iterator[None]:
+    """Turn an error into ModuleError with the law that the module breaks, where it breaks one; Python's own always.
+
+    >>> import hlosharding as hs
+    >>> with blaming(hs.load("HloModule m\\n\\nENTRY e {\\n  ROOT x = f32[2] parameter(0)\\n}\\n")):
+    ...     raise KeyError("who knows")
+    Traceback (most recent call last):
+    hlosharding.errors.ModuleError: KeyError: 'who knows'; if XLA takes this module, the fault is ours: please report it
+    """
+    try:
+        yield
+    except (ModuleError, MemoryError, RecursionError):
+        raise
+    except HloShardingError as error:
+        # What it says may be a consequence: shardings of a tuple that has other elements do not go together.
+        _check(error, lambda: verify(module))
+        raise
+    except Exception as error:
+        _check(error, lambda: verify(module))
+        _check(error, module.to_hlo_text)
+        raise ModuleError(
+            f"{type(error).__name__}: {error}", remedy="if XLA takes this module, the fault is ours: please report it"
+        ) from error
+
+
+def _check(error: Exception, law: Callable[[], object]) -> None:
+    try:
+        law()
+    except HloShardingError as fault:
+        raise ModuleError(f"not a valid module: {fault.what}", where=fault.where, remedy=fault.remedy) from error

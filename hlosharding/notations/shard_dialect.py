@@ -71,7 +71,7 @@ def _mesh(symbol: str, grids: dict[str, Cluster], context: FormatContext, scan: 
 
 def _lists(scan: Scanner) -> AxisSharding:
     scan.expect("split_axes")
-    _equals(scan, "split_axes")
+    scan.expect("=", "split_axes")
     dims = _split_axes(scan)
     partial, kind = _partial(scan)
     return AxisSharding(dims, partial, kind)
@@ -81,22 +81,13 @@ def _check_sizes(scan: Scanner, ways: list[int]) -> None:
     """What may stand behind the axes, which `ways` tells of each dim that is split."""
     for word, check in (("halo_sizes", _check_halos), ("sharded_dims_offsets", _check_offsets)):
         if scan.accept(word):
-            _equals(scan, word)
+            scan.expect("=", word)
             check(_sizes(scan, word), ways)
-
-
-def _equals(scan: Scanner, word: str) -> None:
-    scan.expect("=", word)
 
 
 def _split_axes(scan: Scanner) -> tuple[Axes, ...]:
     scan.expect("[", "split_axes =")
-    dims: list[Axes] = []
-    while not scan.accept("]"):
-        if dims:
-            scan.expect(",", "the axes of a dim")
-        dims.append(_axes(scan))
-    return tuple(dims)
+    return tuple([_axes(scan) for _ in scan.until("]", "the axes of a dim")])
 
 
 def _axes(scan: Scanner) -> Axes:
@@ -115,7 +106,7 @@ def _partial(scan: Scanner) -> tuple[Axes, str]:
     """`partial = max[1]`, which the dialect had when it was called mesh."""
     if not scan.accept("partial"):
         return (), "sum"
-    _equals(scan, "partial")
+    scan.expect("=", "partial")
     kind = scan.word()
     return _axes(scan), kind
 

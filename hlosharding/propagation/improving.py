@@ -5,7 +5,7 @@ Floor: propagation.  Knows two shardings and a shape; nothing of ops or levels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from hlosharding.ir import Shape
 from hlosharding.sharding import (
@@ -116,6 +116,11 @@ class Receiver:
         """Take `new` whatever was there."""
         self.sharding = new
         self.sources.append(source)
+
+
+def partitioned(shardings: Iterable[HloSharding | None]) -> Iterator[tuple[int, HloSharding]]:
+    """The partitioned ones of operands, by position."""
+    return ((n, s) for n, s in enumerate(shardings) if s is not None and s.is_spatially_partitioned())
 
 
 def best_operand(shardings: list[HloSharding | None]) -> int | None:

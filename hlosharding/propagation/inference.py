@@ -10,7 +10,7 @@ from __future__ import annotations
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.propagation import policy
 from hlosharding.propagation.handlers import BACKWARD, FORWARD
-from hlosharding.propagation.improving import LookAhead, Receiver, best_operand, improve
+from hlosharding.propagation.improving import LookAhead, Receiver, best_operand, improve, partitioned
 from hlosharding.propagation.op_view import Edge, OpView, carry, is_partitioned, same_dims
 from hlosharding.sharding import HloSharding, replicate_all_data_dims
 
@@ -93,11 +93,10 @@ def _pass_on(op: OpView, receiver: Receiver, operands: Shardings) -> None:
     """The operands' shardings as they are."""
     if op.elementwise and receiver.combine:
         aggressive = op.aggressive and len(operands) == 1
-        for n, sharding in enumerate(operands):
-            if sharding is not None and sharding.is_spatially_partitioned():
-                alone = op.opcode in policy.REPLICATES_ITSELF
-                offered = replicate_all_data_dims(sharding, op.rank) if alone else sharding
-                receiver.improve(offered, n, aggressive=op.aggressive if alone else aggressive)
+        for n, sharding in partitioned(operands):
+            alone = op.opcode in policy.REPLICATES_ITSELF
+            offered = replicate_all_data_dims(sharding, op.rank) if alone else sharding
+            receiver.improve(offered, n, aggressive=op.aggressive if alone else aggressive)
         return
     speaker = representative(op, operands)
     if speaker is None:

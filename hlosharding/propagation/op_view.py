@@ -12,6 +12,7 @@ from typing import Any
 
 from hlosharding.errors import RuleError
 from hlosharding.ir import Instruction, Shape
+from hlosharding.once import remembered
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import HloSharding, along_dims
 
@@ -56,7 +57,6 @@ class OpView:
     """Of gather and scatter: dims along which the indices are an iota."""
     memo: tuple[dict[Any, Any], dict[Any, Any]] = field(default_factory=lambda: ({}, {}))
     """Forward results at level 0, and at the levels above."""
-    _links: dict[tuple[int, int | None], Links] = field(default_factory=dict)
     edges: tuple[Edge, ...] = ()
     """Per operand position the op as the user of what stands there; positions that read one value share theirs."""
 
@@ -82,13 +82,11 @@ class OpView:
             )
         return relation
 
+    @remembered
     def links(self, source: int, target: int | None = None) -> Links:
         """Dims of operand `source`, and the dims of operand `target` (None: of the result) that are the same factor."""
-        found = self._links.get((source, target))
-        if found is None:
-            pairs = self.signature.pairs(source, target)
-            found = self._links[source, target] = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
-        return found
+        pairs = self.signature.pairs(source, target)
+        return tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
 
     def to_result(self, sharding: HloSharding, operand: int) -> HloSharding:
         """An operand's tiles, moved to the result dims they share; all others become copies."""

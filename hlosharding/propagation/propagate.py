@@ -17,10 +17,10 @@ from hlosharding.ir import Instruction, Module, blaming
 from hlosharding.notebook import InNotebooks
 from hlosharding.propagation import annotations, boundaries, data_flow, threads
 from hlosharding.propagation.annotations import Annotations
+from hlosharding.propagation.data_flow import ValueLeaf
 from hlosharding.propagation.explain import Explanation, LostOffer, conflicts, explain
 from hlosharding.propagation.fixpoint import run_level
 from hlosharding.propagation.graph import PropagationGraph
-from hlosharding.propagation.neighbours import ValueLeaf
 from hlosharding.propagation.nodes import Nodes
 from hlosharding.propagation.policy import BROADCASTS, LAST_LEVEL, SHARD_BARRIER_FROM, SHARD_BARRIER_TO
 from hlosharding.propagation.provenance import Trail

@@ -1,8 +1,6 @@
 """Resharding: the cheapest steps from one sharding of an array to another, at or near the least bytes there can be."""
 
-from hlosharding.reshard.batched_transfer import BatchedTransfer, plan_batched_transfer
-from hlosharding.reshard.layout import Layout, layout_of, received_elements
-from hlosharding.reshard.least import Least, least_of
+from hlosharding.reshard.layout import Layout, Least, layout_of, least_of, received_elements
 from hlosharding.reshard.objectives import (
     MARGIN,
     MORE_WORK,
@@ -15,7 +13,7 @@ from hlosharding.reshard.objectives import (
     most_bytes_per_second,
     weigh,
 )
-from hlosharding.reshard.piecewise import Region
+from hlosharding.reshard.piecewise import BatchedTransfer, Region, plan_batched_transfer
 from hlosharding.reshard.planner import plan, plan_steps
 from hlosharding.reshard.request import ReshardRequest, is_partial
 from hlosharding.reshard.reshard_plan import ReshardPlan, plan_reshard

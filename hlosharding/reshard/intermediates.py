@@ -1,24 +1,22 @@
 """The shardings by which a plan may go: made of the source's tiles, or needing little to become the target.
 
-Floor: reshard.  Knows no objective: `via_intermediate` prices what is made here.
+Floor: reshard.  What makes them knows no objective; what plans by way of them cost stands at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from hlosharding.reshard.axis_plans import have_grid
-from hlosharding.reshard.device_order import in_source_order
-from hlosharding.reshard.layout import Layout, layout_of
-from hlosharding.reshard.matching import MOST_MATCHED, count_shared, match_rows, staying_first
-from hlosharding.reshard.planned_steps import Steps
-from hlosharding.reshard.request import Reshard
+from hlosharding.reshard.layout import Dims, Layout, Table, layout_of
+from hlosharding.reshard.objectives import weigh
+from hlosharding.reshard.request import PlannedSteps, Reshard, Steps
 from hlosharding.reshard.steps import AllGather, AllReduce, Keep, Pad, Permute, ReduceScatter, Slice
-from hlosharding.reshard.subgroups import Subgroup, unlike_dims
-from hlosharding.sharding import HloSharding
+from hlosharding.reshard.subgroups import MOST_MATCHED, Subgroup, count_shared, match_rows, staying_first, unlike_dims
+from hlosharding.sharding import HloSharding, prime_factors
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,3 +154,80 @@ def keep_whole(reshard: Reshard) -> Iterator[Intermediate]:
     if subgroup is not None and kind is not None:
         keeps = tuple((reshard.layouts[1].partial_sum == 0).tolist())
         yield Intermediate(subgroup.replicate_members(), last=(Keep(keeps, kind),))
+
+
+# ---- the devices of a tile assignment put into other tile counts, so that as much as can stays where it is
+#
+# Knows device ids and counts.
+
+
+def in_source_order(devices: Table, have: Dims, want: Dims) -> Table:
+    """The source's devices as an array of the target's counts; the last count is that of the copies.
+
+    Of each dim what can stay stays, as its major part; the rest is free, prime by prime, for the dims that want more.
+    From [4,2] to [2,4]: of the four along dim 0 two stay and two are free, which go behind the two of dim 1.
+
+        devices [4,2]  as  [2 stay, 2 free | 2 stay]  ->  [2 | 2, 2 of dim 0]  as  [2,4]
+
+    >>> in_source_order(np.arange(8).reshape(4, 2), (4, 2, 1), (2, 4, 1))[..., 0].tolist()
+    [[0, 2, 1, 3], [4, 6, 5, 7]]
+    """
+    stays = np.gcd(have, want).tolist()
+    sizes: list[int] = []
+    order: list[list[int]] = []
+    free: list[tuple[int, int]] = []  # (prime, its place in `sizes`)
+    for count, kept in zip(have, stays, strict=True):
+        order.append([len(sizes)])
+        sizes.append(kept)
+        for prime in prime_factors(count // kept):
+            free.append((prime, len(sizes)))
+            sizes.append(prime)
+    # Copies first: they are cut, which makes smaller what else must move.
+    free.sort(key=lambda one: one[1] < order[-1][0])
+    for places, count, kept in zip(order, want, stays, strict=True):
+        for prime in prime_factors(count // kept):
+            taken = next(one for one in free if one[0] == prime)
+            free.remove(taken)
+            places.append(taken[1])
+    return devices.reshape(sizes).transpose([place for places in order for place in places]).reshape(want)
+
+
+# ---- plans by way of an intermediate sharding: what they cost at least, and those that may be the cheapest
+#
+# Halves are planned again, where `intermediates` does not know them.
+
+
+def plans_via(reshard: Reshard, ways: Iterable[Intermediate], best: PlannedSteps | None) -> Iterator[Steps]:
+    """Plans whose least cost is below that of the `best` so far, which fits the memory; the most promising first."""
+    is_timed = reshard.objective == "time"
+    least = [(least_cost(reshard, way), way) for way in ways]
+    for cost, way in least if is_timed else sorted(least, key=lambda one: one[0]):
+        if best is not None and cost >= best.cost(reshard.objective):
+            continue
+        steps = plan_via(reshard, way)
+        yield steps
+        # Where time decides plans are priced as programs: those whose steps look dearer may be faster.
+        if not is_timed:
+            found = reshard.price(steps)
+            if found.fits(reshard.memory_limit):
+                best = found if best is None else min(best, found, key=lambda plan: plan.cost(reshard.objective))
+
+
+def plan_via(reshard: Reshard, way: Intermediate) -> Steps:
+    """The plan by way of a sharding."""
+    first = reshard.part(reshard.source, way.sharding) if way.first is None else way.first
+    last = reshard.part(way.sharding, reshard.target) if way.last is None else way.last
+    return (*first, *last)
+
+
+def least_cost(reshard: Reshard, way: Intermediate) -> float:
+    """What a plan by way of it costs at least, whose second half is not planned yet."""
+    if way.first is None:
+        # A part goes by no intermediate sharding: without a grid, in pieces.
+        in_pieces = not have_grid(reshard, reshard.source, way.sharding)
+        nbytes, seconds = reshard.least(target=way.sharding, in_pieces=in_pieces)
+    else:
+        begun = reshard.price(way.first)
+        nbytes, seconds = begun.mean_bytes, begun.seconds
+    more_bytes, more_seconds = reshard.least(source=way.sharding)
+    return weigh(reshard.objective, nbytes + more_bytes, seconds + more_seconds)

@@ -12,13 +12,13 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from hlosharding.errors import PartitionError
-from hlosharding.sharding import HloSharding, SubgroupType
+from hlosharding.sharding import HloSharding, SubgroupType, member_numbers, tile_indices
 
 Dims = tuple[int, ...]
 Table = npt.NDArray[np.int64]
@@ -174,15 +174,11 @@ def layout_of(sharding: HloSharding, dims: Dims, num_devices: int) -> Layout:
     """
     if sharding.kind == "tiled":
         return Layout(num_devices, dims, sharding.data_dims, *_places(sharding, len(dims), num_devices))
+    if sharding.kind not in ("replicated", "maximal", "unreduced"):
+        raise PartitionError(f"an array sharded {sharding} cannot be resharded")
     whole, none = _nothing((num_devices, len(dims))), _nothing((num_devices,))
-    ones = (1,) * len(dims)
-    if sharding.kind == "replicated":
-        return Layout(num_devices, dims, ones, whole, None, none, none)
-    if sharding.kind == "maximal":
-        return Layout(num_devices, dims, ones, whole, sharding.device, none, none)
-    if sharding.kind == "unreduced":
-        return Layout(num_devices, dims, ones, whole, None, none, np.arange(num_devices))
-    raise PartitionError(f"an array sharded {sharding} cannot be resharded")
+    partial = np.arange(num_devices) if sharding.kind == "unreduced" else none
+    return Layout(num_devices, dims, (1,) * len(dims), whole, sharding.device, none, partial)
 
 
 @lru_cache(maxsize=64)
@@ -195,25 +191,18 @@ def _nothing(shape: Dims) -> Table:
 @lru_cache(maxsize=4096)
 def _places(sharding: HloSharding, rank: int, num_devices: int) -> tuple[Table, None, Table, Table]:
     """Index, no holder, manual group and partial sum of a tiled sharding: the same for all sizes."""
-    tiles = sharding.tiles
     if sharding.tiled_data_rank != rank:
         raise PartitionError(f"{sharding} tiles {sharding.tiled_data_rank} dims, the array has {rank}")
-    flat = tiles.array.ravel()
-    if len(flat) != num_devices or flat.max(initial=0) >= num_devices:
+    devices = sharding.tiles.array
+    if devices.size != num_devices or devices.max(initial=0) >= num_devices:
         raise PartitionError(f"{sharding} does not name each of {num_devices} devices once")
-    place = np.empty(num_devices, np.int64)
-    place[flat] = np.arange(num_devices)
-    index = np.unravel_index(place, tiles.dims)
-    data = np.stack(index[:rank], axis=1) if rank else np.zeros((num_devices, 0), np.int64)
 
     def along(kind: SubgroupType) -> Table:
-        if kind not in sharding.subgroup_types:
-            return _nothing((num_devices,))
-        return np.asarray(index[rank + sharding.subgroup_types.index(kind)], np.int64)
+        is_there = kind in sharding.subgroup_types
+        return np.array(member_numbers(sharding, num_devices, kind)) if is_there else _nothing((num_devices,))
 
-    manual = along("manual")
-    groups = _by_least(manual) if "manual" in sharding.subgroup_types else manual
-    return data, None, groups, along("unreduced")
+    manual = _by_least(along("manual")) if "manual" in sharding.subgroup_types else along("manual")
+    return tile_indices(sharding, rank, num_devices), None, manual, along("unreduced")
 
 
 def _by_least(group: Table) -> Table:
@@ -279,3 +268,72 @@ def _elements_at_home(source: Layout, target: Layout) -> int:
     shared = np.maximum(end - start, 0).prod(axis=1)
     boxes = zip(source.manual_group.tolist(), map(tuple, start.tolist()), shared.tolist(), strict=True)
     return sum(elements for _, _, elements in set(boxes))
+
+
+# ---- what a reshard takes at least, whatever the plan: elements that devices receive, and from how many others
+#
+# Knows layouts; nothing of steps or prices.
+
+
+class Least(NamedTuple):
+    """What no plan can do without."""
+
+    elements: float
+    """That a device receives, mean over devices."""
+    reach: int
+    """How many devices' data some device ends up with, its own included."""
+    busiest: float
+    """Elements that some device receives."""
+
+
+def least_of(source: HloSharding, target: HloSharding, dims: Dims, num_devices: int) -> Least:
+    """The least between two leaf shardings of an array of global `dims`.  Remembered for all sizes that are cut alike.
+
+    Tiles of 4 elements to one tile of 8: a device lacks 4, and hears from one other.
+
+    >>> least_of(HloSharding.parse("{devices=[2]<=[2]}"), HloSharding.replicate(), (8,), 2)
+    Least(elements=4.0, reach=2, busiest=4.0)
+    """
+    block = common_block(source, target, dims)
+    found = _least(source, target, tuple(size // unit for size, unit in zip(dims, block, strict=True)), num_devices)
+    times = math.prod(block)
+    return Least(found.elements * times, found.reach, found.busiest * times)
+
+
+@lru_cache(maxsize=16384)
+def _least(source: HloSharding, target: HloSharding, dims: Dims, num_devices: int) -> Least:
+    first, last = layout_of(source, dims, num_devices), layout_of(target, dims, num_devices)
+    met, own = _tiles_met(first, last)
+    if first.num_partial_sums == last.num_partial_sums:
+        missing = missing_elements(first, last)
+        return Least(float(missing.mean()), 1 + int((met - own).max()), float(missing.max()))
+    mean = least_mean_elements(first, last)
+    sums = max(1, first.num_partial_sums // last.num_partial_sums)
+    return Least(mean, max(1, sums * int(met.max())), mean)
+
+
+def _tiles_met(source: Layout, target: Layout) -> tuple[Table, Table]:
+    """[device]: how many of the source's tiles its target tile meets; 1 where its own is one of them, else 0."""
+    (low, high), (have_low, have_high) = target.bounds, source.bounds
+    tile = np.maximum(np.array(source.tile, np.int64), 1)
+    met = np.multiply.reduce(np.maximum(-(-high // tile) - low // tile, 0), axis=1)
+    shared = np.logical_and.reduce(np.minimum(high, have_high) > np.maximum(low, have_low), axis=1)
+    return met * target.has_data(), shared.astype(np.int64)
+
+
+def common_block(source: HloSharding, target: HloSharding, dims: Dims) -> Dims:
+    """The largest blocks of elements that no tile edge of two leaf shardings cuts.
+
+    With blocks for elements the two lie in the same tiles: what is true of those is true of all sizes of a block.
+
+    >>> rows, columns = HloSharding.parse("{devices=[4,1]<=[4]}"), HloSharding.parse("{devices=[1,4]<=[4]}")
+    >>> common_block(rows, columns, (20, 10))
+    (5, 1)
+    """
+    if source.kind != "tiled" and target.kind != "tiled":
+        return tuple(max(1, size) for size in dims)
+    counts = [sharding.data_dims or (1,) * len(dims) for sharding in (source, target)]
+    return tuple(
+        max(1, math.gcd(size, -(-size // have), -(-size // want)))
+        for size, have, want in zip(dims, *counts, strict=True)
+    )

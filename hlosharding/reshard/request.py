@@ -6,18 +6,65 @@ settled.  It carries the planner as a function, so that plans via an intermediat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 
 from hlosharding.cost import Machine, machines
 from hlosharding.ir import Shape
-from hlosharding.reshard.layout import Layout, layout_of
-from hlosharding.reshard.least import least_of
-from hlosharding.reshard.objectives import least_seconds, weigh
-from hlosharding.reshard.planned_steps import PlannedSteps, Steps, price_steps
-from hlosharding.reshard.steps import AllGather, Permute
+from hlosharding.once import remembered
+from hlosharding.reshard.layout import Layout, layout_of, least_of
+from hlosharding.reshard.objectives import Figures, least_seconds, weigh
+from hlosharding.reshard.steps import AllGather, Permute, Step
 from hlosharding.sharding import HloSharding
+
+# ---- steps with their price: bytes received, seconds, memory
+
+
+Steps = tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSteps:
+    """Steps with their price."""
+
+    steps: Steps
+    mean_bytes: float
+    """Received by a device, mean over devices."""
+    seconds: float
+    peak_bytes: int
+    """Most bytes alive during a step."""
+
+    @property
+    def figures(self) -> Figures:
+        """What it is compared by."""
+        return Figures(self.seconds, self.mean_bytes, len(self.steps), self.peak_bytes)
+
+    def cost(self, objective: str) -> float:
+        """What the objective minimises."""
+        return weigh(objective, self.mean_bytes, self.seconds)
+
+    def fits(self, memory_limit: int | None) -> bool:
+        """Does a device with so many bytes hold what is alive at once?"""
+        return memory_limit is None or self.peak_bytes <= memory_limit
+
+
+def price_steps(steps: Steps, local: Shape, num_devices: int, machine: Machine) -> PlannedSteps:
+    """The price of steps that start from local arrays `local`.
+
+    >>> from hlosharding.cost import machines
+    >>> price_steps((), Shape.parse("f32[8]"), 4, machines.h100(4)).peak_bytes
+    32
+    """
+    mean, seconds, peak, shape = 0.0, 0.0, local.byte_size, local
+    for step in steps:
+        mean += step.mean_bytes(shape, num_devices)
+        seconds += step.seconds(shape, machine)
+        peak = max(peak, step.buffer_bytes(shape))
+        shape = step.result(shape)
+    return PlannedSteps(steps, mean, seconds, math.ceil(peak))
+
 
 _NEAR = 1 + 1e-9
 """What rounding makes of equal costs."""
@@ -78,7 +125,6 @@ class Reshard:
     """Plans a part of this reshard."""
     is_part: bool = False
     """Of a longer plan: then no more intermediate shardings."""
-    _priced: dict[Steps, PlannedSteps] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @cached_property
     def layouts(self) -> tuple[Layout, Layout]:
@@ -91,12 +137,10 @@ class Reshard:
         """A device's shape before the first step."""
         return self.shape.with_dims(self.layouts[0].tile)
 
+    @remembered
     def price(self, steps: Steps) -> PlannedSteps:
         """Steps with their price."""
-        found = self._priced.get(steps)
-        if found is None:
-            found = self._priced[steps] = price_steps(steps, self.local, self.num_devices, self.machine)
-        return found
+        return price_steps(steps, self.local, self.num_devices, self.machine)
 
     def least(
         self, *, source: HloSharding | None = None, target: HloSharding | None = None, in_pieces: bool = False

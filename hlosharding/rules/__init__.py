@@ -1,10 +1,10 @@
 """The truth of every op, declared once: which dims are the same extent, and what a split of it owes."""
 
 from hlosharding.rules.affine_indices import AffineIndices, addressing, affine_indices, iota_signature
-from hlosharding.rules.call_costs import CallCost, EstimatedCost
 from hlosharding.rules.catalog import catalog, signature_of
-from hlosharding.rules.checks import check_signature
 from hlosharding.rules.custom_calls import (
+    CallCost,
+    EstimatedCost,
     function_signature,
     has_users_rule,
     is_whole_kernel,
@@ -29,6 +29,7 @@ from hlosharding.rules.signature import (
     Signature,
     SignatureMaker,
     Whole,
+    check_signature,
 )
 from hlosharding.rules.windows import window_of
 

@@ -212,9 +212,18 @@ def _constant(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndic
     return steps if (numbers == counted).all() else None
 
 
-@_counts.register("convert", "copy", "opt-barrier")
-def _passed_on(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
-    return counting.of(value.operands[0], cut)
+_TIMES = {"convert": (1,), "copy": (1,), "opt-barrier": (1,), "negate": (-1,), "add": (1, 1), "subtract": (1, -1)}
+"""How often each operand is in the sum that these are."""
+
+
+@_counts.register(*_TIMES)
+def _sum(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
+    total, parts = AffineIndices(0), [counting.of(operand, cut) for operand in value.operands]
+    for part, times in zip(parts, _TIMES[value.opcode], strict=True):
+        if part is None:
+            return None
+        total = total.plus(part.times(times))
+    return total
 
 
 @_counts.register("custom-call")
@@ -286,18 +295,6 @@ def _concatenate(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIn
     return None
 
 
-@_counts.register("add")
-def _add(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
-    both = counting.both(value, cut)
-    return both and both[0].plus(both[1])
-
-
-@_counts.register("subtract")
-def _subtract(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
-    both = counting.both(value, cut)
-    return both and both[0].plus(both[1].times(-1))
-
-
 @_counts.register("multiply")
 def _multiply(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     both = counting.both(value, cut)
@@ -305,12 +302,6 @@ def _multiply(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndic
         return None
     one, other = both if both[0].steps else both[::-1]
     return one.times(other.start)
-
-
-@_counts.register("negate")
-def _negate(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
-    inner = counting.of(value.operands[0], cut)
-    return inner and inner.times(-1)
 
 
 @_counts.register("select")

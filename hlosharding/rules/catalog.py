@@ -45,7 +45,7 @@ _RULES: dict[str, RuleRow] = {
     "transpose": RuleRow(layouts.transpose),
     # made from nothing
     "constant": RuleRow(elementwise.constant, elementwise.is_splat),
-    "rng": RuleRow(elementwise.fresh),
+    "rng": RuleRow(elementwise.pointwise),
     "rng-bit-generator": RuleRow(special.random_bits),
     # contracting and folding
     "convolution": RuleRow(contractions.convolution),

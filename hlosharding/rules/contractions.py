@@ -5,8 +5,9 @@ Floor: rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import count
 
 from hlosharding.ir import ConvDims, DotDims, Instruction, WindowDim
 from hlosharding.rules.signature import Halo, Nothing, Reduce, Signature, SignatureMaker, Whole
@@ -16,23 +17,13 @@ def _adds(inst: Instruction) -> Reduce:
     return Reduce("or" if inst.shape.element_type == "pred" else "add")
 
 
+Places = list[tuple[int, int]]
+"""(operand, dim)"""
+
+
 def dot(inst: Instruction) -> Signature:
     """Batch dims, free dims of either side, and contracted ones, whose pieces are partial sums."""
-    make, dims = SignatureMaker(inst), inst.dot_dims
-    lhs, rhs = inst.operands[0].shape, inst.operands[1].shape
-    out = 0
-    for number, (left, right) in enumerate(zip(dims.lhs_batch, dims.rhs_batch, strict=True)):
-        make.factor(f"b{number}", lhs.dims[left], [(0, left), (1, right)], [(0, out)])
-        out += 1
-    for number, dim in enumerate(dims.lhs_free(lhs.rank)):
-        make.factor(f"m{number}", lhs.dims[dim], [(0, dim)], [(0, out)])
-        out += 1
-    for number, dim in enumerate(dims.rhs_free(rhs.rank)):
-        make.factor(f"n{number}", rhs.dims[dim], [(1, dim)], [(0, out)])
-        out += 1
-    for number, (left, right) in enumerate(zip(dims.lhs_contracting, dims.rhs_contracting, strict=True)):
-        make.factor(f"k{number}", lhs.dims[left], [(0, left), (1, right)], owes=_adds(inst))
-    return make.build()
+    return _dot(inst, inst.dot_dims)
 
 
 def ragged_dot(inst: Instruction) -> Signature:
@@ -40,30 +31,38 @@ def ragged_dot(inst: Instruction) -> Signature:
 
     Modes by the role of the ragged dim: free (groups on the right), contracted (groups lead the result), batch.
     """
-    make = SignatureMaker(inst)
     dims, ragged, groups = inst.ragged_dims
-    lhs, rhs = inst.operands[0].shape, inst.operands[1].shape
-    counted = _counted(inst, dims, ragged)
+    return _dot(inst, dims, ragged, groups, _counted(inst, dims, ragged))
+
+
+def _dot(
+    inst: Instruction,
+    dims: DotDims,
+    ragged: Sequence[int] = (),
+    groups: Sequence[int] = (),
+    counted: Callable[[int | None], Places] = lambda left: [],
+) -> Signature:
+    """`counted`: further places of a left dim."""
+    make, (left, right) = SignatureMaker(inst), (o.shape for o in inst.operands[:2])
+    kinds: dict[str, Iterable[tuple[int | None, int | None]]] = {
+        "b": zip(dims.lhs_batch, dims.rhs_batch, strict=True),
+        "m": ((dim, None) for dim in dims.lhs_free(left.rank)),
+        "n": ((None, dim) for dim in dims.rhs_free(right.rank) if dim not in groups),
+        "k": zip(dims.lhs_contracting, dims.rhs_contracting, strict=True),
+    }
     # With a contracted ragged dim the result starts with the dim of groups.
-    out = 1 if set(ragged) & set(dims.lhs_contracting) else 0
-    for number, (left, right) in enumerate(zip(dims.lhs_batch, dims.rhs_batch, strict=True)):
-        owes = Whole() if left in ragged else Nothing()
-        make.factor(f"b{number}", lhs.dims[left], [(0, left), (1, right), *counted(left)], [(0, out)], owes=owes)
-        out += 1
-    for number, dim in enumerate(dims.lhs_free(lhs.rank)):
-        owes = Whole() if dim in ragged else Nothing()
-        make.factor(f"m{number}", lhs.dims[dim], [(0, dim), *counted(dim)], [(0, out)], owes=owes)
-        out += 1
-    for number, dim in enumerate(d for d in dims.rhs_free(rhs.rank) if d not in groups):
-        make.factor(f"n{number}", rhs.dims[dim], [(1, dim)], [(0, out)])
-        out += 1
-    for number, (left, right) in enumerate(zip(dims.lhs_contracting, dims.rhs_contracting, strict=True)):
-        owes = Whole() if left in ragged else _adds(inst)
-        make.factor(f"k{number}", lhs.dims[left], [(0, left), (1, right), *counted(left)], owes=owes)
+    out = count(1 if set(ragged) & set(dims.lhs_contracting) else 0)
+    for kind, pairs in kinds.items():
+        for number, pair in enumerate(pairs):
+            at = [(side, dim) for side, dim in enumerate(pair) if dim is not None]
+            side, dim = at[0]
+            owes = Whole() if pair[0] in ragged else _adds(inst) if kind == "k" else Nothing()
+            made = [(0, next(out))] if kind != "k" else ()
+            make.factor(f"{kind}{number}", inst.operands[side].shape.dims[dim], at + counted(pair[0]), made, owes=owes)
     return make.build()
 
 
-def _counted(inst: Instruction, dims: DotDims, ragged: tuple[int, ...]) -> Callable[[int], list[tuple[int, int]]]:
+def _counted(inst: Instruction, dims: DotDims, ragged: Sequence[int]) -> Callable[[int | None], Places]:
     """Where the group sizes have a left dim: of rank 2 or more, they repeat batch and like dims before it."""
     if inst.operands[2].shape.rank < 2:
         return lambda dim: []

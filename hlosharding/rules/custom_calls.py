@@ -6,17 +6,52 @@ Floor: rules.  What users said (`registration.py`) comes before what is known he
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from hlosharding.ir import RULE_MARK, Instruction, Module
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.registry import Registry
 from hlosharding.rules import attention
-from hlosharding.rules.call_costs import CostFunction
-from hlosharding.rules.checks import check_signature
 from hlosharding.rules.notation import parse_shardy_rule
 from hlosharding.rules.reductions import topk
-from hlosharding.rules.signature import DataFlow, Opaque, Signature, SignatureMaker, same_dims
+from hlosharding.rules.signature import DataFlow, Opaque, Signature, SignatureMaker, check_signature, same_dims
+
+# ---- what one run of a custom call costs: what its user says, for nobody else can know
+
+
+class CallCost(NamedTuple):
+    """Work of a custom call on one device.
+
+    >>> CallCost(flops=2.0 * 64**3, bytes_accessed=3 * 4 * 64**2).transcendentals
+    0.0
+    """
+
+    flops: float
+    """Arithmetic operations, transcendentals apart; they run at the rate of matrix products."""
+    bytes_accessed: float
+    """Read from memory and written to it."""
+    transcendentals: float = 0.0
+    """Exponentials, roots, sines, ...: one each."""
+    matrix: tuple[int, int, int, int] | None = None
+    """Of its products: batches, rows, columns, depth, which decide how well they fill a device; None: they fill it."""
+
+
+class EstimatedCost(Protocol):
+    """A `CallCost`, or what Pallas calls `CostEstimate`."""
+
+    @property
+    def flops(self) -> float: ...
+
+    @property
+    def bytes_accessed(self) -> float: ...
+
+    @property
+    def transcendentals(self) -> float: ...
+
+
+CostFunction = Callable[[Instruction], EstimatedCost]
+"""Of the call as one device runs it."""
+
 
 Rule = Callable[[Instruction], Signature]
 known_rules: Registry[str, Rule] = Registry("the table of custom-call rules")

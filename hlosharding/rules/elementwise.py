@@ -8,11 +8,14 @@ from __future__ import annotations
 import numpy as np
 
 from hlosharding.ir import Instruction
-from hlosharding.rules.signature import Nothing, Signature, SignatureMaker, Whole, same_dims
+from hlosharding.rules.signature import Signature, SignatureMaker, same_dims
 
 
 def pointwise(inst: Instruction) -> Signature:
-    """Unary, binary, ternary ops and map; scalar operands (clamp bounds, a select's predicate) are whole."""
+    """Unary, binary, ternary ops and map; scalar operands (clamp bounds, a select's predicate) are whole.
+
+    The stateful rng, too: any piece may be drawn alone (devices that hold one piece must agree on it).
+    """
     return same_dims(inst)
 
 
@@ -27,21 +30,9 @@ def bitcast_convert(inst: Instruction) -> Signature:
     return make.build()
 
 
-def fresh(inst: Instruction) -> Signature:
-    """The stateful rng: any piece of the result may be drawn alone (devices that hold one piece must agree on it)."""
-    make = SignatureMaker(inst)
-    for dim, size in enumerate(inst.shape.dims):
-        make.factor(f"d{dim}", size, (), [(0, dim)])
-    return make.build()
-
-
 def constant(inst: Instruction) -> Signature:
     """A constant of one repeated value splits anywhere; any other is whole, and each device takes its part."""
-    make = SignatureMaker(inst)
-    owes = Nothing() if is_splat(inst) else Whole()
-    for dim, size in enumerate(inst.shape.dims):
-        make.factor(f"d{dim}", size, (), [(0, dim)], owes=owes)
-    return make.build()
+    return same_dims(inst, whole=() if is_splat(inst) else range(inst.shape.rank))
 
 
 def is_splat(inst: Instruction) -> bool:

@@ -14,9 +14,8 @@ from typing import TypeAlias
 
 from hlosharding.errors import RuleError
 from hlosharding.ir import Instruction
-from hlosharding.rules.checks import check_signature
 from hlosharding.rules.registration import register_rule
-from hlosharding.rules.signature import Debt, Dims, Factor, Halo, Nothing, Reduce, Signature, Whole
+from hlosharding.rules.signature import Debt, Dims, Factor, Halo, Nothing, Reduce, Signature, Whole, check_signature
 
 Term: TypeAlias = tuple[int, int]
 """(coefficient, loop)."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from hlosharding.ir import Instruction
-from hlosharding.rules.signature import Nothing, Signature, SignatureMaker, Whole, same_dims
+from hlosharding.rules.signature import Signature, SignatureMaker, Whole, same_dims
 
 
 def transpose(inst: Instruction) -> Signature:
@@ -41,11 +41,7 @@ def reverse(inst: Instruction) -> Signature:
 
 def iota(inst: Instruction) -> Signature:
     """No operands: any piece can be made, but along the iota dim its values start at the piece's offset."""
-    make = SignatureMaker(inst)
-    for dim, size in enumerate(inst.shape.dims):
-        owes = Whole() if dim == inst.iota_dimension else Nothing()
-        make.factor(f"d{dim}", size, (), [(0, dim)], owes=owes)
-    return make.build()
+    return same_dims(inst, whole=(inst.iota_dimension,))
 
 
 @dataclass

@@ -13,8 +13,7 @@ from typing import TypeAlias
 
 from hlosharding.errors import RuleError
 from hlosharding.ir import Instruction, Shape
-from hlosharding.rules.checks import check_signature
-from hlosharding.rules.signature import Debt, Halo, Nothing, Reduce, Signature, SignatureMaker, Whole
+from hlosharding.rules.signature import Debt, Halo, Nothing, Reduce, Signature, SignatureMaker, Whole, check_signature
 
 _TOKEN = re.compile(r"\s*(?:(?P<dots>(?:\.\.\.|…)\d*)|(?P<name>[A-Za-z]\w*)|(?P<none>_)|(?P<mark>[(),])|(?P<bad>\S))")
 Part: TypeAlias = tuple[str, ...]

@@ -10,8 +10,7 @@ from typing import Any
 from warnings import warn
 
 from hlosharding.errors import RuleError, RuleReplacedWarning
-from hlosharding.rules.call_costs import CostFunction
-from hlosharding.rules.custom_calls import Rule, UsersCall, known_rules, users_calls
+from hlosharding.rules.custom_calls import CostFunction, Rule, UsersCall, known_rules, users_calls
 from hlosharding.rules.notation import parse_rule
 from hlosharding.rules.twins import Twin
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import TypeAlias
 
 from hlosharding.errors import RuleError
-from hlosharding.ir import Instruction
+from hlosharding.ir import Instruction, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +152,8 @@ class SignatureMaker:
     _factors: list[Factor] = field(default_factory=list[Factor])
 
     def __post_init__(self) -> None:
-        self._operands = [_undeclared(o.shape.rank) for o in self.inst.operands]
-        self._results = [_undeclared(leaf.rank) for leaf in self.inst.shape.leaves]
+        self._operands: list[list[tuple[int, ...]]] = [[()] * o.shape.rank for o in self.inst.operands]
+        self._results: list[list[tuple[int, ...]]] = [[()] * leaf.rank for leaf in self.inst.shape.leaves]
 
     def factor(
         self,
@@ -179,10 +180,6 @@ class SignatureMaker:
         return Signature(tuple(self._factors), tuple(map(tuple, self._operands)), tuple(map(tuple, self._results)))
 
 
-def _undeclared(rank: int) -> list[tuple[int, ...]]:
-    return [()] * rank
-
-
 def same_dims(
     inst: Instruction, *, whole: Iterable[int] = (), halo: Iterable[int] = (), spreads: bool = True
 ) -> Signature:
@@ -197,3 +194,46 @@ def same_dims(
         at, out = [(i, dim) for i in tensors], [(i, dim) for i in results]
         make.factor(f"d{dim}", leaves[results[0]].dims[dim], at, out, owes=owes, spreads=spreads)
     return make.build()
+
+
+# ---- does a signature fit the shapes of its instruction?  Every rule is held to this; users' rules at each use
+
+
+def check_signature(signature: Signature, inst: Instruction) -> None:
+    """Raise RuleError naming the first tensor and dim where the signature and the shapes disagree."""
+    sides = (
+        ("operand", signature.operands, [o.shape for o in inst.operands]),
+        ("result", signature.results, list(inst.shape.leaves)),
+    )
+    for side, tensors, shapes in sides:
+        if len(tensors) != len(shapes):
+            _fail(inst, signature, f"{len(tensors)} {side}s are declared, and there are {len(shapes)}")
+        for number, (dims, shape) in enumerate(zip(tensors, shapes, strict=True)):
+            problem = _problem(dims, shape, signature.factors)
+            if problem is not None:
+                _fail(inst, signature, f"{side} {number} ({shape}): {problem}")
+    used = {f for t in (*signature.operands, *signature.results) for dim in t for f in dim}
+    for number, factor in enumerate(signature.factors):
+        if number not in used:
+            _fail(inst, signature, f"factor {factor.name!r} is in no dim")
+
+
+def _problem(dims: Dims, shape: Shape, factors: tuple[Factor, ...]) -> str | None:
+    if len(dims) != shape.rank:
+        return f"{len(dims)} dims are declared for rank {shape.rank}"
+    seen: set[int] = set()
+    for dim, numbers in enumerate(dims):
+        if not set(numbers) <= set(range(len(factors))) or seen & set(numbers) or len(set(numbers)) < len(numbers):
+            return f"dim {dim} has an unknown or repeated factor"
+        seen |= set(numbers)
+        elastic = any(isinstance(factors[f].owes, Halo | Whole) for f in numbers)
+        size = prod(factors[f].size for f in numbers)
+        if numbers and size != shape.dims[dim] and not elastic:
+            names = " ".join(factors[f].name for f in numbers)
+            return f"dim {dim} is {shape.dims[dim]}, and its factors {names} make {size}"
+    return None
+
+
+def _fail(inst: Instruction, signature: Signature, what: str) -> None:
+    where = f"{inst!r} {inst.location}".strip()
+    raise RuleError(f"signature {str(signature)!r} does not fit: {what}", where=where)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from hlosharding import xla_bridge
 from hlosharding.errors import RuleError
 from hlosharding.ir import Shape, reduce_arrays
+from hlosharding.once import remembered
 from hlosharding.rules.signature import Dims, Reduce, Signature
 
 Function: TypeAlias = Callable[..., Any]
@@ -43,7 +44,6 @@ class Trial:
         self._expected, *others = [_run(function, self._arguments) for function in functions]
         self.is_agreed = all(self._is_close(results, self._expected) for results in others)
         """Do all functions give the same?"""
-        self._verdicts: dict[int, bool | None] = {}
 
     def _drawn(self, shapes: Sequence[Shape]) -> Iterator[_Array]:
         random = np.random.default_rng(0)
@@ -57,13 +57,9 @@ class Trial:
             numbers = random.integers(0, 4, sizes) if shape.is_integral else random.normal(size=sizes)
             yield (numbers > 0 if shape.element_type == "pred" else numbers).astype(shape.dtype)
 
+    @remembered
     def verdict(self, factor: int) -> bool | None:
         """May this factor be split, by what each function makes of halves?  None where one does not take these."""
-        if factor not in self._verdicts:
-            self._verdicts[factor] = self._judged(factor)
-        return self._verdicts[factor]
-
-    def _judged(self, factor: int) -> bool | None:
         each = [
             _halves(a, self._place(d, factor)) for a, d in zip(self._arguments, self._signature.operands, strict=True)
         ]

@@ -14,9 +14,8 @@ from typing import Any, TypeAlias
 from hlosharding import xla_bridge
 from hlosharding.errors import RuleError
 from hlosharding.ir import Instruction, Module, Shape
-from hlosharding.rules.call_costs import CallCost
 from hlosharding.rules.composition import composed_signature
-from hlosharding.rules.custom_calls import registered_name
+from hlosharding.rules.custom_calls import CallCost, registered_name
 from hlosharding.rules.signature import Signature, Whole
 from hlosharding.rules.trials import Function, Trial
 

@@ -7,30 +7,23 @@ from __future__ import annotations
 
 from hlosharding.errors import RuleError
 from hlosharding.ir import Instruction, WindowDim
-from hlosharding.rules.signature import Halo, Nothing, Signature, SignatureMaker, same_dims
+from hlosharding.rules.signature import Signature, same_dims
 
 
 def reduce_window(inst: Instruction) -> Signature:
     """Dims without a real window pass, the others need a halo.  Nothing spreads through dilations, as in XLA."""
-    make, count = SignatureMaker(inst), len(inst.operands) // 2
-    spreads = all(w.base_dilation == w.window_dilation == 1 for w in inst.window)
-    leaves = range(len(inst.shape.leaves))
-    for dim, window in enumerate(inst.window):
-        owes = Nothing() if window.is_trivial else Halo(dim)
-        size = inst.shape.leaves[0].dims[dim]
-        places = [(i, dim) for i in range(count)]
-        make.factor(f"d{dim}", size, places, [(i, dim) for i in leaves], owes=owes, spreads=spreads)
-    return make.build()
+    spreads = all(w.is_undilated for w in inst.window)
+    return same_dims(inst, halo=_real_windows(inst), spreads=spreads)
 
 
 def select_and_scatter(inst: Instruction) -> Signature:
     """Operand and result share each dim; the source does where it has one element per window."""
-    make = SignatureMaker(inst)
     spreads = all(w.base_dilation == 1 for w in inst.window)
-    for dim, window in enumerate(inst.window):
-        owes = Nothing() if window.is_trivial else Halo(dim)
-        make.factor(f"d{dim}", inst.shape.dims[dim], [(0, dim), (1, dim)], [(0, dim)], owes=owes, spreads=spreads)
-    return make.build()
+    return same_dims(inst, halo=_real_windows(inst), spreads=spreads)
+
+
+def _real_windows(inst: Instruction) -> list[int]:
+    return [dim for dim, window in enumerate(inst.window) if not window.is_trivial]
 
 
 def pad(inst: Instruction) -> Signature:

@@ -3,7 +3,6 @@
 Floor: sharding.  Knows devices, tiles and mesh axes; nothing of instructions, costs or running programs.
 """
 
-from hlosharding.sharding.device_count import MOST_DEVICES, check_devices, count_devices
 from hlosharding.sharding.device_grid import DeviceGrid, Digit, ends_of
 from hlosharding.sharding.formats import (
     FEATURES,
@@ -26,7 +25,6 @@ from hlosharding.sharding.formats import (
     write_mlir_symbol,
     write_sdy_sharding,
 )
-from hlosharding.sharding.geometry import ceil_div, untile_shape
 from hlosharding.sharding.grouping import (
     GroupedSharding,
     device_groups_along,
@@ -37,7 +35,7 @@ from hlosharding.sharding.grouping import (
     manual_subgroup_sharding,
     ungroup_sharding,
 )
-from hlosharding.sharding.hlo_sharding import HloSharding
+from hlosharding.sharding.hlo_sharding import HloSharding, untile_shape
 from hlosharding.sharding.jax_forms import has_unconstrained_dims, shortest, without_partial_extremes
 from hlosharding.sharding.local_reshape import is_local_reshape, reshape_runs
 from hlosharding.sharding.memo import memoised
@@ -57,7 +55,14 @@ from hlosharding.sharding.reshaping import propagate_through_reshape, reshape_sh
 from hlosharding.sharding.scanner import Scanner
 from hlosharding.sharding.spelling import spell, spell_short
 from hlosharding.sharding.subgroups import SubgroupType
-from hlosharding.sharding.tile_assignment import TileAssignment, prime_factors
+from hlosharding.sharding.tile_assignment import (
+    MOST_DEVICES,
+    TileAssignment,
+    ceil_div,
+    check_devices,
+    count_devices,
+    prime_factors,
+)
 from hlosharding.sharding.tiles import (
     REPLICATED,
     copies_as_partials,

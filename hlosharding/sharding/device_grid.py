@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from hlosharding.once import remembered
 from hlosharding.sharding.tile_assignment import Dims, find_iota
 
 Table = npt.NDArray[np.int64]
@@ -65,9 +66,6 @@ class DeviceGrid:
     """Devices along each axis, the first is the major one."""
     devices: Dims
     """All devices, in row-major order of the axes."""
-    _products: dict[Axes, int] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _positions: dict[Axes, Table] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _groups: dict[Axes, tuple[Dims, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def num_devices(self) -> int:
@@ -93,32 +91,26 @@ class DeviceGrid:
         strides, sizes = np.array(self.digits, np.int64).reshape(-1, 2).T
         return self.place[:, None] // strides % sizes
 
+    @remembered
     def product(self, axes: Axes) -> int:
         """Devices along several axes."""
-        found = self._products.get(axes)
-        if found is None:
-            found = self._products[axes] = math.prod(self.sizes[a] for a in axes)
-        return found
+        return math.prod(self.sizes[a] for a in axes)
 
+    @remembered
     def position(self, axes: Axes) -> Table:
         """[device]: number along several axes, the first is the major one."""
-        found = self._positions.get(axes)
-        if found is None:
-            found = np.zeros(len(self.place), np.int64)
-            for a in axes:
-                found = found * self.sizes[a] + self.coordinates[:, a]
-            found.flags.writeable = False
-            self._positions[axes] = found
+        found = np.zeros(len(self.place), np.int64)
+        for a in axes:
+            found = found * self.sizes[a] + self.coordinates[:, a]
+        found.flags.writeable = False
         return found
 
+    @remembered
     def groups(self, axes: Axes) -> tuple[Dims, ...]:
         """Devices that differ along `axes` only, in the order of those axes."""
-        found = self._groups.get(axes)
-        if found is None:
-            rest = tuple(a for a in range(len(self.sizes)) if a not in axes)
-            order = np.lexsort((self.position(axes), self.position(rest)))
-            found = self._groups[axes] = tuple(map(tuple, order.reshape(-1, self.product(axes)).tolist()))
-        return found
+        rest = tuple(a for a in range(len(self.sizes)) if a not in axes)
+        order = np.lexsort((self.position(axes), self.position(rest)))
+        return tuple(map(tuple, order.reshape(-1, self.product(axes)).tolist()))
 
     def digits_of(self, tiles: Table, *, unordered: bool = False) -> tuple[Digits, ...] | None:
         """The digits that each dim of a tile assignment counts through; None where it does not so take all devices.

@@ -172,10 +172,7 @@ def ungroup_sharding(group: GroupedSharding) -> HloSharding:
     >>> str(ungroup_sharding(group_sharding_on_dims(HloSharding.iota_tile((2, 2)), (0,))))
     '{devices=[2,2]<=[4]}'
     """
-    if group.subgroup_manual:
-        dims, types = _manual_dims(group)
-    else:
-        dims, types = _plain_dims(group)
+    dims, types = _manual_dims(group) if group.subgroup_manual else _plain_dims(group)
     tiles = _ungroup_tiles(group, dims)
     if group.subgroup_manual:
         return HloSharding.subgroup(tiles, types, group.sharding.metadata)

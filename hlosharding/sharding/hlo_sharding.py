@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hlosharding.sharding import geometry, jax_forms
+import numpy as np
+
+from hlosharding.errors import ShardingError
+from hlosharding.sharding import jax_forms
 from hlosharding.sharding.proto import from_proto, to_proto
 from hlosharding.sharding.text import print_sharding
 from hlosharding.sharding.text_parser import parse_sharding
-from hlosharding.sharding.tile_assignment import Dims
-from hlosharding.sharding.validate import validate
+from hlosharding.sharding.tile_assignment import Dims, ceil_div
+from hlosharding.sharding.tuples import validate
 from hlosharding.sharding.value import ShardingValue
 
 
@@ -155,7 +158,7 @@ class HloSharding(ShardingValue):
         alike = self.tuple_elements and all(e == self.tuple_elements[0] for e in self.tuple_elements)
         return self.tuple_elements[0] if alike else None
 
-    # ---- geometry (dims: a shape's sizes)
+    # ---- where tiles lie (dims: a shape's sizes): they round up, so the last may be short or empty
 
     def tile_shape(self, dims: Sequence[int], device: int | None = None) -> Dims:
         """Sizes of a tile: rounded up, or of `device`'s own tile without padding.
@@ -164,23 +167,57 @@ class HloSharding(ShardingValue):
         >>> s.tile_shape((10,)), s.tile_shape((10,), 3)
         ((3,), (1,))
         """
-        return geometry.tile_shape(self, dims, device)
+        if self.kind != "tiled":
+            _refuse_tuple(self)
+            return tuple(dims)
+        _check_rank(self, dims)
+        if device is None:
+            return tuple([-(-size // parts) for size, parts in zip(dims, self.data_dims, strict=True)])
+        offset, limit = self.tile_offset(dims, device), self.tile_limit(dims, device)
+        return tuple(end - start for start, end in zip(offset, limit, strict=True))
 
     def tile_offset(self, dims: Sequence[int], device: int) -> Dims:
         """Where `device`'s tile starts."""
-        return geometry.tile_offset(self, dims, device)
+        return self._tile_edge(dims, device, 0)
 
     def tile_limit(self, dims: Sequence[int], device: int) -> Dims:
         """Where `device`'s tile ends (exclusive, never beyond the dim)."""
-        return geometry.tile_limit(self, dims, device)
+        return self._tile_edge(dims, device, 1)
+
+    def _tile_edge(self, dims: Sequence[int], device: int, step: int) -> Dims:
+        if self.kind != "tiled":
+            if self.kind not in ("replicated", "maximal"):
+                raise ShardingError(f"{self} has no tile offsets")
+            return tuple(size * step for size in dims)
+        _check_rank(self, dims)
+        parts = zip(self.tile_index(device), dims, self.data_dims, strict=True)
+        return tuple(min((i + step) * ceil_div(size, ways), size) for i, size, ways in parts)
 
     def tile_index(self, device: int) -> Dims:
         """The position of `device`'s tile among the data dims' tiles."""
-        return geometry.tile_index(self, device)
+        if self.kind != "tiled":
+            raise ShardingError(f"{self} has no tiles to index")
+        where: dict[int, int] | None = self.memo.get("tile_index")
+        if where is None:
+            where = self.memo["tile_index"] = {d: i for i, d in enumerate(self.tiles.flat)}
+        if device not in where:
+            raise ShardingError(f"device {device} holds no tile of {self}")
+        place = where[device] * self.num_tiles // self.total_num_tiles
+        return tuple(map(int, np.unravel_index(place, self.data_dims)))
 
     def device_for_tile(self, index: Sequence[int]) -> int:
         """The device of a tile; with only the data dims given, the first of its subgroup."""
-        return geometry.device_for_tile(self, index)
+        if self.kind == "maximal":
+            return self.tiles.first
+        if self.kind != "tiled":
+            raise ShardingError(f"{self} has no tiles to index")
+        dims = self.tiles.dims
+        if len(index) not in (len(dims), len(self.data_dims)):
+            raise ShardingError(f"index {tuple(index)} into the tiles of {self}")
+        full = (*index, *(0 for _ in dims[len(index) :]))
+        if not all(0 <= i < ways for i, ways in zip(full, dims, strict=True)):
+            raise ShardingError(f"tile {tuple(index)} is outside of {self}")
+        return self.tiles.flat[int(np.ravel_multi_index(full, dims))]
 
     def validate(self, shape: Any, num_devices: int | None = None) -> None:
         """Raise ShardingError unless this sharding can be that of `shape`: sizes, or a nested tuple of them for tuples.
@@ -216,3 +253,27 @@ class HloSharding(ShardingValue):
     def to_partition_spec(self, mesh: Any = None) -> Any:
         """A jax PartitionSpec over the axes of `mesh`; raises ShardingError where axes cannot say it."""
         return jax_forms.to_partition_spec(self, mesh)
+
+
+def untile_shape(sharding: HloSharding, dims: Sequence[int]) -> Dims:
+    """Sizes of the whole if every tile has sizes `dims`.
+
+    >>> untile_shape(HloSharding.iota_tile((2, 4)), (3, 5))
+    (6, 20)
+    """
+    _refuse_tuple(sharding)
+    if sharding.kind != "tiled":
+        return tuple(dims)
+    _check_rank(sharding, dims)
+    return tuple(size * ways for size, ways in zip(dims, sharding.data_dims, strict=True))
+
+
+def _check_rank(sharding: HloSharding, dims: Sequence[int]) -> None:
+    rank = sharding.tiled_data_rank
+    if len(dims) != rank:
+        raise ShardingError(f"{sharding} splits {rank} dims, the shape {list(dims)} has {len(dims)}")
+
+
+def _refuse_tuple(sharding: HloSharding) -> None:
+    if sharding.kind == "tuple":
+        raise ShardingError(f"{sharding} is of a tuple", remedy="ask each of its .leaves")

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.device_count import count_devices
-from hlosharding.sharding.tile_assignment import Dims, TileAssignment
+from hlosharding.sharding.tile_assignment import Dims, TileAssignment, count_devices
 
 _PART = re.compile(r"(.+):\(([0-9]{1,9})\)([0-9]{1,9})")
 

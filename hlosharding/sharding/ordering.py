@@ -14,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.geometry import ceil_div
 from hlosharding.sharding.hlo_sharding import HloSharding
 from hlosharding.sharding.memo import memoised
 from hlosharding.sharding.subgroups import SubgroupType, partial_tile
-from hlosharding.sharding.tile_assignment import TileAssignment
+from hlosharding.sharding.tile_assignment import TileAssignment, ceil_div
 
 
 @memoised

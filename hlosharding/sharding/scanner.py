@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from hlosharding.errors import ShardingError, ShardingParseError
 from hlosharding.printable import is_writable
-from hlosharding.sharding.device_count import check_devices
+from hlosharding.sharding.tile_assignment import check_devices
 
 # Possessive repetitions: a string that never ends must not cost more than one look.  ASCII, as XLA's lexer.
 _SPACE = re.compile(r"\s*+", re.ASCII)
@@ -81,6 +81,20 @@ class Scanner:
         if not self.accept(token):
             found = repr(self.peek()) if self.peek() else "the end"
             self.fail(f"expected {token!r}{' after ' + after if after else ''}, found {found}")
+
+    def until(self, closing: str, what: str) -> Iterator[None]:
+        """Once for each item of a list, up to and past its closing bracket; commas stand after `what`.
+
+        >>> scan = Scanner("1, 2] and more")
+        >>> [scan.integer() for _ in scan.until("]", "a number")], scan.word()
+        ([1, 2], 'and')
+        """
+        is_first = True
+        while not self.accept(closing):
+            if not is_first:
+                self.expect(",", what)
+            is_first = False
+            yield
 
     def equals(self, word: str) -> None:
         """Step over the `=` that belongs to `word`: XLA allows nothing between the two."""

@@ -10,12 +10,11 @@ import math
 from typing import Any
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.device_count import count_devices
 from hlosharding.sharding.metadata import ShardGroup, read_metadata
 from hlosharding.sharding.named_text import parse_named
 from hlosharding.sharding.scanner import Scanner
 from hlosharding.sharding.subgroups import SUBGROUP_TYPES, SubgroupType
-from hlosharding.sharding.tile_assignment import Dims, TileAssignment
+from hlosharding.sharding.tile_assignment import Dims, TileAssignment, count_devices
 from hlosharding.sharding.value import S
 
 _WHOLE = ("replicated", "manual", "unknown", "unreduced")

@@ -10,7 +10,7 @@ equal.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from threading import RLock
 from typing import ClassVar, NamedTuple, NoReturn
@@ -20,7 +20,36 @@ import numpy as np
 import numpy.typing as npt
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.device_count import check_devices
+
+# ---- how many devices a sharding, a mesh or a program may name: more are refused before anything is listed for each
+
+
+MOST_DEVICES = 1 << 20
+"""More than there are in any machine; what is kept for each of so many still takes megabytes, not gigabytes."""
+
+
+def count_devices(sizes: Iterable[int]) -> int:
+    """How many devices axes or tiles of these sizes are over.  Raises ShardingError for more than can be listed.
+
+    >>> count_devices((2, 4))
+    8
+    >>> count_devices((1 << 30, 1 << 30))
+    Traceback (most recent call last):
+    ...
+    hlosharding.errors.ShardingError: 1073741824 devices are more than the 1048576 that can be listed
+    """
+    count = 1
+    for size in sizes:  # step by step: the product of a stranger's numbers may be too long to be shown
+        count *= size
+        check_devices(count)
+    return count
+
+
+def check_devices(count: int) -> None:
+    """Raise ShardingError for more devices than can be listed."""
+    if count > MOST_DEVICES:
+        raise ShardingError(f"{count} devices are more than the {MOST_DEVICES} that can be listed")
+
 
 Dims = tuple[int, ...]
 _uids = count()
@@ -347,6 +376,15 @@ def _split_digits(
         groups.append(group)
     first = [sum(map(len, parts[:dim])) for dim in range(len(parts))]
     return [n for part in parts for n in part], [first[dim] + i for at in order for dim, i in groups[at]]
+
+
+def ceil_div(size: int, parts: int) -> int:
+    """The size of the largest of `parts` pieces.
+
+    >>> ceil_div(10, 4)
+    3
+    """
+    return -(-size // parts)
 
 
 def prime_factors(number: int) -> list[int]:

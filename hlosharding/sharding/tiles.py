@@ -99,11 +99,11 @@ def stacked_partials(sharding: HloSharding) -> HloSharding:
 
 
 @lru_cache(maxsize=1 << 16)
-def member_numbers(sharding: HloSharding, num_devices: int) -> Dims:
-    """For a partial sharding: every device's position in its group of partial results."""
-    if sharding.kind == "unreduced":
+def member_numbers(sharding: HloSharding, num_devices: int, kind: SubgroupType = "unreduced") -> Dims:
+    """Every device's position in its subgroup of that kind: of a partial sharding, among the partial results."""
+    if sharding.kind == kind:
         return tuple(range(num_devices))
-    dim = sharding.subgroup_dim("unreduced")
+    dim = sharding.subgroup_dim(kind)
     if dim is None:
         return (0,) * num_devices
     positions = np.indices(sharding.tiles.dims)[dim]

@@ -31,6 +31,13 @@ TilesLike = TileAssignment | npt.ArrayLike
 _Parts = tuple[Any, ...]
 
 
+_ATTRIBUTES = {
+    "kind": "kind", "tiles": "tile_assignment", "types": "subgroup_types", "elements": "tuple_elements",
+    "metadata": "metadata", "shard_group": "shard_group", "named_form": "named_form",
+}  # fmt: skip
+"""The parts of a sharding, as `from_parts` takes them, and under which name each is kept."""
+
+
 class ShardingValue(InNotebooks):
     """The parts of one layout and its identity; made as an `HloSharding`, which adds questions and other forms.
 
@@ -108,23 +115,14 @@ class ShardingValue(InNotebooks):
     @classmethod
     def _new(cls, key: _Parts, parts: _Parts) -> Self:
         self = object.__new__(cls)
-        names = "kind", "tile_assignment", "subgroup_types", "tuple_elements", "metadata", "shard_group", "named_form"
-        for name, value in zip(names, parts, strict=True):
+        for name, value in zip(_ATTRIBUTES.values(), parts, strict=True):
             object.__setattr__(self, name, value)
         _fill_derived(self)
         cls._interned[key] = self
         return self
 
     def _with(self, **changes: Any) -> Self:
-        parts: dict[str, Any] = {
-            "kind": self.kind,
-            "tiles": self.tile_assignment,
-            "types": self.subgroup_types,
-            "elements": self.tuple_elements,
-            "metadata": self.metadata,
-            "shard_group": self.shard_group,
-            "named_form": self.named_form,
-        }
+        parts = {part: getattr(self, name) for part, name in _ATTRIBUTES.items()}
         return type(self).from_parts(**(parts | changes))
 
     @classmethod
@@ -234,8 +232,7 @@ class ShardingValue(InNotebooks):
         raise AttributeError(f"HloSharding is immutable: cannot set {name!r}")
 
     def __reduce__(self) -> tuple[object, ...]:
-        parts = (self.kind, self.tile_assignment, self.subgroup_types, self.tuple_elements, self.metadata)
-        return type(self).from_parts, (*parts, self.shard_group, self.named_form)
+        return type(self).from_parts, tuple(getattr(self, name) for name in _ATTRIBUTES.values())
 
     # ---- identity
 

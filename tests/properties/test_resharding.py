@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from hlosharding.cost import machines
 from hlosharding.ir import Shape
 from hlosharding.reshard import ReshardRequest, plan_steps
-from hlosharding.reshard.candidates import candidates
 from hlosharding.reshard.layout import Layout, layout_of, least_mean_elements
-from hlosharding.reshard.planner import reshard_of
+from hlosharding.reshard.planner import candidates, reshard_of
 from hlosharding.reshard.reshard_plan import local_tiles
 from hlosharding.sharding import HloSharding
 

@@ -1,4 +1,4 @@
-"""HLO text and HloModuleProto bytes to a Module.
+"""HLO text and HloModuleProto bytes, StableHLO text and bytecode to a Module.
 
 Floor: frontends.  jaxlib parses and verifies the text once its shardings are checked; the order of the text is kept.
 """
@@ -12,8 +12,10 @@ from google.protobuf.message import DecodeError
 
 from hlosharding import wire, xla_bridge
 from hlosharding.errors import LoadError, ModuleError, ShardingError
-from hlosharding.frontends.hlo.sharding_scanner import scan_hlo
+from hlosharding.frontends.hlo.sharding_scanner import scan_hlo, scan_stablehlo
+from hlosharding.frontends.shardy import without_shardy_marks
 from hlosharding.ir import Computation, Module, rewrite
+from hlosharding.ir import custom_call_targets as targets
 
 _PARTITIONS = re.compile(r"\bnum_partitions=(\d+)")
 _OPEN = re.compile(r"\ballow_spmd_sharding_propagation_to_(parameters|output)=\{([\w, ]*)\}")
@@ -154,3 +156,44 @@ def _first_field(data: bytes) -> bytes | None:
         if data[position] < 0x80:
             return data[position + 1 : position + 1 + length]
     return None
+
+
+# ---- StableHLO text and bytecode to a Module
+#
+# jaxlib converts; shardings in `mhlo.sharding` attributes are checked first, Shardy's own attributes arrive as
+# frontend attributes and are given their meaning by `frontends.shardy`.
+
+
+MLIR_BYTECODE = b"ML\xefR"
+_STATED_PARTITIONS = re.compile(r"mhlo\.num_partitions\s*=\s*(\d+)")
+
+
+def from_stablehlo(source: str | bytes) -> Module:
+    """A module of StableHLO text, bytecode or a portable artifact; not prepared yet."""
+    text = source if isinstance(source, str) else xla_bridge.stablehlo_bytecode_to_text(source)
+    found = scan_stablehlo(text)
+    module = from_lowering(from_hlo_proto(xla_bridge.stablehlo_to_hlo_proto(source)))
+    stated = _STATED_PARTITIONS.search(text[:4000])
+    counts = [devices_of(f.sharding for f in found), module.num_partitions, int(stated[1]) if stated else 1]
+    module.num_partitions = max(counts)
+    return module
+
+
+def from_lowering(module: Module) -> Module:
+    """A module just converted from what JAX lowered: Shardy's marks get their meaning, and the edge is open where
+    nothing is said of it, as JAX tells XLA in its options, which no text holds.
+    """
+    if not (module.open_parameters or module.open_outputs):
+        module.open_parameters = tuple(p.id not in module.shardings for p in module.entry.parameters)
+        module.open_outputs = _open_outputs(module)
+    out = without_shardy_marks(module)
+    if out.mesh is not None:
+        out.num_partitions = max(out.num_partitions, out.mesh.num_devices)
+    return out
+
+
+def _open_outputs(module: Module) -> bool | tuple[bool, ...]:
+    given = tuple(result.custom_call_target == targets.FUNC_RESULT_SHARDING for result in module.entry.results)
+    if any(given):
+        return tuple(not said for said in given)
+    return module.sharding(module.entry.root) is None

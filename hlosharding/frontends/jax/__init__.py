@@ -1,12 +1,17 @@
 """JAX functions and lowerings to a Module; shardings on values inside traced functions."""
 
 from hlosharding.frontends.jax.boundary import broadcast, divides, said_by_jax
-from hlosharding.frontends.jax.constraints import MARKS, shard_alike, with_sharding
+from hlosharding.frontends.jax.constraints import (
+    MARKS,
+    may_not_communicate,
+    no_communication,
+    shard_alike,
+    with_sharding,
+)
 from hlosharding.frontends.jax.custom_partitioning import CustomPartitioning, PerDevice
-from hlosharding.frontends.jax.leaves import are_on_several_devices, as_numbers, first_tracer
 from hlosharding.frontends.jax.logical_axes import logical_to_mesh_sharding
 from hlosharding.frontends.jax.lowered import from_compiled, from_lowered
-from hlosharding.frontends.jax.regions import may_not_communicate, no_communication
+from hlosharding.frontends.jax.signature import are_on_several_devices, as_numbers, first_tracer
 from hlosharding.frontends.jax.tracing import TraceableFunction, TracedCall, mesh_context, trace
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from hlosharding.errors import TraceError
 from hlosharding.frontends.jax import boundary
-from hlosharding.frontends.jax.leaves import is_one_array, of_numbers
+from hlosharding.frontends.jax.signature import is_one_array, of_numbers
 from hlosharding.sharding import HloSharding
 from hlosharding.xla_bridge import StaticArguments
 

@@ -37,7 +37,7 @@ class CustomPartitioning:
     infer_sharding_from_operands: Any
     in_tree: Any
     out_tree: Any
-    static_args: tuple[Any, ...]
+    static_args: Sequence[Any]
     trace: Callable[..., Callable[..., Module]]
     """How a function of arrays becomes a module: `hs.trace`."""
     _made: dict[Any, PerDevice | None] = field(default_factory=dict[Any, Any])
@@ -161,15 +161,6 @@ def custom_partitionings(
     found: Sequence[dict[str, Any]], mesh: Any, trace: Callable[..., Callable[..., Module]]
 ) -> tuple[CustomPartitioning, ...]:
     """Of what lowering noted of each marked call; `trace` is how the user's functions of tiles become modules."""
-    return tuple(
-        CustomPartitioning(
-            mesh=mesh,
-            partition=given["partition"],
-            infer_sharding_from_operands=given["infer_sharding_from_operands"],
-            in_tree=given["in_tree"],
-            out_tree=given["out_tree"],
-            static_args=tuple(given["static_args"]),
-            trace=trace,
-        )
-        for given in found
-    )
+    taken = "partition", "infer_sharding_from_operands", "in_tree", "out_tree", "static_args"
+    said = ({name: given[name] for name in taken} for given in found)
+    return tuple(CustomPartitioning(mesh=mesh, trace=trace, **each) for each in said)

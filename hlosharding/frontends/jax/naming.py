@@ -13,7 +13,7 @@ from typing import Any
 
 from hlosharding.errors import ShardingError
 from hlosharding.frontends.jax.arguments import Arguments
-from hlosharding.frontends.jax.leaves import is_key
+from hlosharding.frontends.jax.signature import is_key
 from hlosharding.sharding import HloSharding, shortest, without_partial_extremes
 
 

@@ -9,35 +9,99 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hlosharding.frontends.jax.leaves import as_described, as_numbers
-from hlosharding.frontends.jax.naming import OutputNames
+import numpy as np
+
+from hlosharding.ir import FunctionBoundary
+from hlosharding.sharding import HloSharding, add_shape_dims
 from hlosharding.xla_bridge import NO_STATIC_ARGUMENTS, StaticArguments
+
+# ---- what counts as one array of a function's arguments, and PRNG keys as the numbers they are
+#
+# Knows pytrees and JAX's dtypes, nothing of HLO.
+
+
+# JAX's name of a key's dtype -> the generator that `jax.random.wrap_key_data` is told.
+_GENERATORS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
+
+
+def is_one_array(node: Any) -> bool:
+    """What stands for a global array without being JAX's: an `hs.ShardedArray`."""
+    return getattr(type(node), "is_one_array", False)
+
+
+def is_key(array: Any) -> bool:
+    """Is it an array of PRNG keys, or a description of one?"""
+    # Asked of every leaf in every call: numpy's own types are no keys, without JAX's tables.
+    dtype = getattr(array, "dtype", None)
+    if dtype is None or isinstance(dtype, np.dtype):
+        return False
+    import jax.numpy as jnp
+    from jax.dtypes import prng_key
+
+    return jnp.issubdtype(dtype, prng_key)
+
+
+def first_tracer(tree: Any) -> Any:
+    """The first leaf that is a value that JAX is tracing, if there is one."""
+    import jax
+    from jax.core import Tracer
+
+    return next((leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, Tracer)), None)
+
+
+def are_on_several_devices(tree: Any) -> bool:
+    """Does a leaf lie on several devices, or say that it shall?  Uncommitted arrays on several JAX refuses."""
+    import jax
+
+    leaves = (leaf for leaf in jax.tree.leaves(tree) if getattr(leaf, "committed", True))
+    shardings = (getattr(leaf, "sharding", None) for leaf in leaves)
+    return any((getattr(sharding, "num_devices", 1) or 2) > 1 for sharding in shardings if sharding is not None)
+
+
+def as_numbers(leaf: Any) -> Any:
+    """An argument, or its description, as the program takes it: keys as their u32 data."""
+    import jax
+
+    if getattr(leaf, "dtype", None) == jax.dtypes.float0:
+        return np.zeros(np.shape(leaf), bool)
+    if not is_key(leaf):
+        return leaf
+    is_described = isinstance(leaf, jax.ShapeDtypeStruct)
+    return jax.eval_shape(jax.random.key_data, leaf) if is_described else jax.random.key_data(leaf)
+
+
+def of_numbers(sharding: HloSharding | None, leaf: Any) -> HloSharding | None:
+    """The sharding of a leaf as that of what the program takes or gives: the numbers of one key stay together.
+
+    >>> import jax
+    >>> keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 8))
+    >>> str(of_numbers(HloSharding.parse("{devices=[4]<=[4]}"), keys))
+    '{devices=[4,1]<=[4]}'
+    """
+    return sharding if sharding is None or not is_key(leaf) else add_shape_dims(sharding, len(leaf.shape), 1)
+
+
+def as_described(output: Any, aval: Any) -> Any:
+    """An output of the program as the function gave it: u32 data as keys where the function returns keys.
+
+    Keys are always jax arrays: those of pieces that JAX cannot lay out are put together.
+    """
+    import jax
+
+    if aval.dtype == jax.dtypes.float0:
+        return np.zeros(aval.shape, aval.dtype)
+    if not is_key(aval):
+        return output
+    if is_one_array(output):
+        output = np.asarray(output)
+    return jax.random.wrap_key_data(output, impl=_GENERATORS.get(str(aval.dtype)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionSignature:
-    """Boundary of a traced function.  All tuples are flat, in the order of the flattened pytrees."""
+class FunctionSignature(FunctionBoundary):
+    """As JAX has it: avals are `jax.ShapeDtypeStruct`s of global shapes, names of shardings are `OutputNames`."""
 
-    in_tree: Any
-    """Tree of `(args, kwargs)`, static arguments left out."""
-    out_tree: Any
-    in_avals: tuple[Any, ...]
-    """One `jax.ShapeDtypeStruct` per flat argument, global shapes."""
-    out_avals: tuple[Any, ...]
-    names: tuple[str, ...]
-    """Path of each flat argument as JAX prints it: `params['w1']`."""
-    parameters: tuple[int | None, ...]
-    """Number of the entry parameter of each flat argument; None for an argument that was dropped."""
     static: StaticArguments = NO_STATIC_ARGUMENTS
-    devices: tuple[Any, ...] | None = None
-    """Those of the mesh, where it has any: partition i runs on the i-th."""
-    input_memory: tuple[str | None, ...] = ()
-    """Per entry parameter the kind of memory it lies in, None for the device's own; () where all do."""
-    output_memory: tuple[str | None, ...] = ()
-    output_shardings: tuple[Any, ...] = ()
-    """Per output the `NamedSharding` that JAX gave it, None where it gave none; () where all are open."""
-    output_names: tuple[OutputNames, ...] = ()
-    """Per output the words for what it gets, where it is open; () where there are none."""
 
     def flatten(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         """Arguments of a call, static ones among them or not, as values per entry parameter.

@@ -18,9 +18,8 @@ from hlosharding.frontends.hlo import devices_of, from_hlo_proto
 from hlosharding.frontends.jax import boundary
 from hlosharding.frontends.jax.arguments import Arguments, arguments_of
 from hlosharding.frontends.jax.custom_partitioning import custom_partitionings
-from hlosharding.frontends.jax.leaves import of_numbers
 from hlosharding.frontends.jax.naming import output_names
-from hlosharding.frontends.jax.signature import FunctionSignature
+from hlosharding.frontends.jax.signature import FunctionSignature, of_numbers
 from hlosharding.frontends.prepare import prepare_edit
 from hlosharding.frontends.shardy import without_shardy_marks
 from hlosharding.ir import PARTITIONING_MARK, RULE_MARK, Edit, Instruction, Module
@@ -165,7 +164,8 @@ class TracedCall:
         extra = len(module.entry.parameters) - len(self.call.avals)
         self._attach_shardings(module, extra)
         _mark_per_device(module)
-        module.mesh = _mesh_info(self.call.mesh or facts.get("mesh"))
+        mesh = self.call.mesh or facts.get("mesh")
+        module.mesh = None if mesh is None else MeshInfo.from_jax(mesh)
         mesh_size = module.mesh.num_devices if module.mesh is not None else 1
         module.num_partitions = max(mesh_size, facts.get("num_devices", 1), devices_of(module.shardings.values()))
         module.open_parameters = tuple(p.id not in module.shardings for p in module.entry.parameters)
@@ -334,9 +334,3 @@ def _devices(mesh: Any, arguments: tuple[Any, ...], count: int) -> tuple[Any, ..
     if isinstance(mesh, jax.sharding.Mesh):
         return tuple(mesh.devices.flat)
     return arguments if len(arguments) == count else None
-
-
-def _mesh_info(mesh: Any) -> Any:
-    if mesh is None:
-        return None
-    return MeshInfo.from_jax(mesh)

@@ -54,20 +54,15 @@ def _callees_first(edit: Edit, sites: Mapping[Computation, object]) -> list[Comp
 def inline_calls(edit: Edit) -> bool:
     """Inline every call that is not marked otherwise; true if there was one."""
     changed = False
-    for computation in _callees_first(edit, _call_sites(edit)):
-        if "call" not in edit.opcodes(computation):
-            continue
-        for instruction in edit.post_order(computation):
-            if _is_inlineable(instruction):
-                _inline(edit, instruction)
-                changed = True
+    for call in edit.each("call", _callees_first(edit, _call_sites(edit))):
+        if _is_inlineable(call):
+            _inline(edit, call)
+            changed = True
     return changed
 
 
-def _is_inlineable(instruction: Instruction) -> bool:
-    if instruction.opcode != "call" or instruction.opaque:
-        return False
-    return instruction.frontend_attributes.get("inlineable") not in ("false", "xla_late")
+def _is_inlineable(call: Instruction) -> bool:
+    return not call.opaque and call.frontend_attributes.get("inlineable") not in ("false", "xla_late")
 
 
 def _inline(edit: Edit, call: Instruction) -> None:

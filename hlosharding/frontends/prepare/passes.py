@@ -40,21 +40,17 @@ def prepare_edit(edit: Edit) -> Module:
 
 def _marks_to_moves(edit: Edit) -> None:
     """XLA's ConvertMemoryPlacementToInternalAnnotations.  A mark that names no memory says nothing, and goes."""
-    for computation in edit.module.computations:
-        if "custom-call" not in edit.opcodes(computation):
+    for call in edit.each("custom-call", edit.module.computations):
+        if call.custom_call_target != targets.PLACEMENT_MARK:
             continue
-        for instruction in edit.post_order(computation):
-            if instruction.opcode != "custom-call" or instruction.custom_call_target != targets.PLACEMENT_MARK:
-                continue
-            edit.drop_control(instruction)
-            memory = memory_of(instruction)
-            if memory is not None:
-                rewrite.set_attributes(
-                    instruction, custom_call_target=targets.MOVE_TARGETS[memory], custom_call_has_side_effect=False
-                )
-            elif named_memory(instruction) is None:
-                edit.replace_uses(instruction, instruction.operands[0])
-                edit.remove(instruction)
+        edit.drop_control(call)
+        memory = memory_of(call)
+        if memory is not None:
+            target = targets.MOVE_TARGETS[memory]
+            rewrite.set_attributes(call, custom_call_target=target, custom_call_has_side_effect=False)
+        elif named_memory(call) is None:
+            edit.replace_uses(call, call.operands[0])
+            edit.remove(call)
 
 
 def _remove_dead_code(edit: Edit) -> None:
@@ -110,12 +106,8 @@ def _empty_constant(edit: Edit, computation: Computation, shape: Shape) -> Instr
 
 def _conditionals_take_and_return_tuples(edit: Edit) -> None:
     """XLA's ConditionalCanonicalizer."""
-    for computation in edit.computations_post_order():
-        if "conditional" not in edit.opcodes(computation):
-            continue
-        for instruction in edit.post_order(computation):
-            if instruction.opcode == "conditional":
-                _use_tuples(edit, instruction)
+    for conditional in edit.each("conditional", edit.computations_post_order()):
+        _use_tuples(edit, conditional)
 
 
 def _use_tuples(edit: Edit, conditional: Instruction) -> None:

@@ -64,21 +64,12 @@ def parse_shardings(text: str, meshes: Meshes) -> list[SdySharding]:
         return []
     if scan.accept("#sdy.sharding_per_value"):
         scan.expect("<", "sharding_per_value")
-        found = _several(scan, meshes)
+        scan.expect("[", "'<'")
+        found = [_one(scan, meshes) for _ in scan.until("]", "a sharding")]
         scan.expect(">", "the shardings")
         return found
     scan.expect("#sdy.sharding")
     return [_one(scan, meshes)]
-
-
-def _several(scan: Scanner, meshes: Meshes) -> list[SdySharding]:
-    found: list[SdySharding] = []
-    scan.expect("[", "'<'")
-    while not scan.accept("]"):
-        if found:
-            scan.expect(",", "a sharding")
-        found.append(_one(scan, meshes))
-    return found
 
 
 def _one(scan: Scanner, meshes: Meshes) -> SdySharding:
@@ -97,13 +88,8 @@ def parse_manual_axes(text: str) -> tuple[str, ...]:
     ('a', 'b')
     """
     scan = Scanner(text)
-    found: list[str] = []
     scan.expect("#sdy<manual_axes{")
-    while not scan.accept("}"):
-        if found:
-            scan.expect(",", "an axis")
-        found.append(read_mlir_string(scan, "an axis name"))
-    return tuple(found)
+    return tuple([read_mlir_string(scan, "an axis name") for _ in scan.until("}", "an axis")])
 
 
 def to_hlo(sharding: SdySharding, manual: Iterable[str] = ()) -> HloSharding:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from hlosharding.errors import LoadError
@@ -236,27 +237,14 @@ def _barrier(rewrite: _Rewrite, call: Instruction, _manual: tuple[str, ...]) -> 
     rewrite.bypass([call])
 
 
-def _global_to_local(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ...]) -> None:
+def _cross_edge(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ...], *, is_entry: bool) -> None:
+    """Into a region or out of it: an annotation on this side of the edge, and a conversion to the other side."""
     axes = parse_manual_axes(_mark(call, "manual_axes"))
     inside = tuple(dict.fromkeys((*manual, *axes)))
+    target = targets.FULL_TO_SHARD if is_entry else targets.SHARD_TO_FULL
     made: list[Instruction] = []
-    for operand, sharding in rewrite.operand_shardings(call, "in_shardings"):
-        shape = _result_shape(call, len(made))
-        every_dim = tuple(range(operand.shape.rank)) if _is_partial(sharding, axes) else ()
-        annotated = rewrite.custom_call(
-            call, targets.SHARDING, operand, operand.shape, to_hlo(sharding, manual), sharding.open_dims
-        )
-        local = rewrite.custom_call(call, targets.FULL_TO_SHARD, annotated, shape, _inside(sharding, inside), every_dim)
-        made.append(local)
-    _replace_results(rewrite, call, made)
-
-
-def _local_to_global(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ...]) -> None:
-    axes = parse_manual_axes(_mark(call, "manual_axes"))
-    inside = tuple(dict.fromkeys((*manual, *axes)))
-    made: list[Instruction] = []
-    for operand, sharding in rewrite.operand_shardings(call, "out_shardings"):
-        if sharding.reduction != "sum":
+    for operand, sharding in rewrite.operand_shardings(call, "in_shardings" if is_entry else "out_shardings"):
+        if sharding.reduction != "sum" and not is_entry:
             raise LoadError(
                 f"sharding {sharding} of what leaves a region is partial by {sharding.reduction}",
                 where=repr(call),
@@ -264,12 +252,10 @@ def _local_to_global(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ..
             )
         shape = _result_shape(call, len(made))
         every_dim = tuple(range(operand.shape.rank)) if _is_partial(sharding, axes) else ()
-        local = rewrite.custom_call(
-            call, targets.SHARDING, operand, operand.shape, _inside(sharding, inside), every_dim
-        )
-        made.append(
-            rewrite.custom_call(call, targets.SHARD_TO_FULL, local, shape, to_hlo(sharding, manual), sharding.open_dims)
-        )
+        sides = [(to_hlo(sharding, manual), sharding.open_dims), (_inside(sharding, inside), every_dim)]
+        here, there = sides if is_entry else sides[::-1]
+        annotated = rewrite.custom_call(call, targets.SHARDING, operand, operand.shape, *here)
+        made.append(rewrite.custom_call(call, target, annotated, shape, *there))
     _replace_results(rewrite, call, made)
 
 
@@ -312,8 +298,8 @@ def _sharding_group(rewrite: _Rewrite, call: Instruction, _manual: tuple[str, ..
 _HANDLERS: dict[str, Callable[[_Rewrite, Instruction, tuple[str, ...]], None]] = {
     targets.SHARDING: _sharding_call,
     targets.FUNC_RESULT_SHARDING: _func_result,
-    targets.GLOBAL_TO_LOCAL: _global_to_local,
-    targets.LOCAL_TO_GLOBAL: _local_to_global,
+    targets.GLOBAL_TO_LOCAL: partial(_cross_edge, is_entry=True),
+    targets.LOCAL_TO_GLOBAL: partial(_cross_edge, is_entry=False),
     targets.PROPAGATION_BARRIER: _barrier,
     targets.SHARDING_GROUP: _sharding_group,
 }

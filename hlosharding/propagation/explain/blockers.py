@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from hlosharding.propagation.data_flow import ValueLeaf, leaf_count, leaf_sharding, passes_leaves, sources, users
 from hlosharding.propagation.explain.causes import chain
 from hlosharding.propagation.explain.explanation import is_split
 from hlosharding.propagation.improving import improve
 from hlosharding.propagation.inference import infer_forward
-from hlosharding.propagation.neighbours import ValueLeaf, leaf_count, leaf_sharding, passes_leaves, sources, users
 from hlosharding.propagation.policy import NEVER
+from hlosharding.propagation.special_users import offer
 from hlosharding.propagation.state import PropagationState
-from hlosharding.propagation.user_offers import offer
 from hlosharding.rules import Reduce, Signature, Whole, signature_of
 from hlosharding.sharding import HloSharding, spell_short
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from hlosharding.propagation.data_flow import ValueLeaf, element_base, holder, leaf_count, leaf_sharding, operand_base
 from hlosharding.propagation.graph import PropagationGraph
-from hlosharding.propagation.neighbours import ValueLeaf, element_base, holder, leaf_count, leaf_sharding, operand_base
 from hlosharding.propagation.provenance import Change, Trail
 
 

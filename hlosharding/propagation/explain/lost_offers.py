@@ -14,8 +14,8 @@ from hlosharding.propagation.explain.explanation import is_split
 from hlosharding.propagation.improving import improve
 from hlosharding.propagation.inference import infer_forward
 from hlosharding.propagation.policy import NEVER
+from hlosharding.propagation.special_users import offer
 from hlosharding.propagation.state import PropagationState
-from hlosharding.propagation.user_offers import offer
 from hlosharding.sharding import HloSharding, is_subtiling_or_equal
 
 

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 
+from hlosharding.propagation.data_flow import ValueLeaf, leaf_sharding
 from hlosharding.propagation.explain.blockers import NOTHING, at, between, blockers
 from hlosharding.propagation.explain.causes import Cause, chain
 from hlosharding.propagation.explain.explanation import ChainLink, Explanation, LostOffer, is_split
 from hlosharding.propagation.explain.lost_offers import Clash, all_clashes, clashes
-from hlosharding.propagation.neighbours import ValueLeaf, leaf_sharding
 from hlosharding.propagation.provenance import Trail
 from hlosharding.propagation.state import PropagationState
 from hlosharding.sharding import HloSharding

@@ -7,7 +7,6 @@ from hlosharding.propagation.handlers import (
     reductions,
     tuples,
     user_functions,
-    windows,
 )
 from hlosharding.propagation.handlers.indexing import output_dims_of
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, other_operands
@@ -25,5 +24,4 @@ __all__ = [
     "reductions",
     "tuples",
     "user_functions",
-    "windows",
 ]

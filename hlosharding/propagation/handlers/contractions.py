@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from hlosharding.ir import WindowDim
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings, wants_others
-from hlosharding.propagation.improving import Receiver, improve
+from hlosharding.propagation.improving import Receiver, improve, partitioned
 from hlosharding.propagation.op_view import Edge, Links, OpView, carry, is_partitioned
 from hlosharding.sharding import (
     HloSharding,
@@ -93,10 +93,9 @@ def _role(left: int, right: int, wd: WindowDim) -> str:
 def _dot(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
     dims = contraction_dims(op)
     offers: list[HloSharding | None] = [None, None]
-    for side, source in enumerate(operands[:2]):
-        if source is not None and source.is_spatially_partitioned():
-            offered = _from_side(op, dims, side, source)
-            offers[side] = improve(receiver.sharding, offered, op.shape, combine=receiver.combine)
+    for side, source in partitioned(operands[:2]):
+        offered = _from_side(op, dims, side, source)
+        offers[side] = improve(receiver.sharding, offered, op.shape, combine=receiver.combine)
     left, right = offers
     if left is None or right is None:
         for side, offered in enumerate(offers):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings, wants_others
-from hlosharding.propagation.improving import Receiver
+from hlosharding.propagation.improving import Receiver, partitioned
 from hlosharding.propagation.op_view import Edge, Links, OpView, ParallelDims, element_sharding, is_partitioned
 from hlosharding.sharding import (
     HloSharding,
@@ -82,28 +82,16 @@ def _no_tiles(sharding: HloSharding) -> bool:
 
 
 def _operand_to_output(ix: Indexing, sharding: HloSharding) -> HloSharding | None:
-    operand, output = ix.passing
-    return None if _no_tiles(sharding) else _split_along(sharding, operand, output, ix.output_rank)
+    return None if _no_tiles(sharding) else _split_along(sharding, *ix.passing, ix.output_rank)
 
 
 def _output_to_operand(ix: Indexing, sharding: HloSharding) -> HloSharding | None:
-    operand, output = ix.passing
-    return sharding if _no_tiles(sharding) else _split_along(sharding, output, operand, ix.operand_rank)
+    return sharding if _no_tiles(sharding) else _split_along(sharding, ix.passing[1], ix.passing[0], ix.operand_rank)
 
 
 def _split_along(sharding: HloSharding, source: Sequence[int], target: Sequence[int], rank: int) -> HloSharding | None:
     moved = along_dims(sharding, source, target, rank)
     return None if moved.is_tile_maximal() else moved
-
-
-def _indices_to_output(ix: Indexing, sharding: HloSharding) -> HloSharding:
-    indices, output = ix.looked_up
-    return along_dims(sharding, indices, output, ix.output_rank)
-
-
-def _output_to_indices(ix: Indexing, sharding: HloSharding) -> HloSharding:
-    indices, output = ix.looked_up
-    return along_dims(sharding, output, indices, ix.indices_rank)
 
 
 def _joined(first: HloSharding | None, second: HloSharding | None) -> HloSharding | None:
@@ -127,7 +115,7 @@ def _gather(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> 
     if ix.batch:
         _gather_parallel(ix, ix.batch, receiver, operands)
     if indices is not None and indices.is_spatially_partitioned():
-        receiver.improve(_indices_to_output(ix, indices), 1)
+        receiver.improve(along_dims(indices, *ix.looked_up, ix.output_rank), 1)
     if not op.spmd:
         return
     if op.parallel:
@@ -140,19 +128,18 @@ def _gather(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> 
 
 
 def _gather_parallel(ix: Indexing, dims: ParallelDims, receiver: Receiver, operands: Shardings) -> None:
-    for n, (source, source_dims) in enumerate(zip(operands, (dims.operand, dims.indices), strict=True)):
-        if source is not None and source.is_spatially_partitioned():
-            receiver.improve(along_dims(source, source_dims, dims.output, ix.output_rank), n)
+    for n, source in partitioned(operands):
+        receiver.improve(along_dims(source, (dims.operand, dims.indices)[n], dims.output, ix.output_rank), n)
 
 
 @BACKWARD.register("gather")
 def _gather_operand(edge: Edge, own: object, user: HloSharding, others: Shardings, level: int) -> HloSharding | None:
     ix = indexing(edge.op)
     if 1 in edge.positions:
-        return _output_to_indices(ix, user)
+        return along_dims(user, ix.looked_up[1], ix.looked_up[0], ix.indices_rank)
     if not edge.op.spmd:
         return None
-    return _joined(_parallel_from_output(edge.op, ix, user), _output_to_operand(ix, user))
+    return _joined(_along_parallel(edge.op, ix, user, to_output=False), _output_to_operand(ix, user))
 
 
 def _all_parallel(op: OpView, ix: Indexing) -> ParallelDims | None:
@@ -167,18 +154,16 @@ def _all_parallel(op: OpView, ix: Indexing) -> ParallelDims | None:
     )
 
 
-def _parallel_from_output(op: OpView, ix: Indexing, sharding: HloSharding) -> HloSharding | None:
+def _along_parallel(op: OpView, ix: Indexing, sharding: HloSharding, *, to_output: bool) -> HloSharding | None:
+    """Between operand and output."""
     if _no_tiles(sharding):
         return sharding
     dims = _all_parallel(op, ix)
-    return None if dims is None else along_dims(sharding, dims.output, dims.operand, ix.operand_rank)
-
-
-def _parallel_to_update(op: OpView, ix: Indexing, sharding: HloSharding) -> HloSharding | None:
-    if _no_tiles(sharding):
-        return sharding
-    dims = _all_parallel(op, ix)
-    return None if dims is None else along_dims(sharding, dims.operand, dims.output, ix.output_rank)
+    if dims is None:
+        return None
+    if to_output:
+        return along_dims(sharding, dims.operand, dims.output, ix.output_rank)
+    return along_dims(sharding, dims.output, dims.operand, ix.operand_rank)
 
 
 # ---- scatter
@@ -193,33 +178,26 @@ def _scatter(op: OpView, receiver: Receiver, operands: Shardings, level: int) ->
         for n in range(count):
             receiver.improve_leaf(HloSharding.replicate(), n, n)
         return
-    for n, source in enumerate(operands[:count]):
-        if source is not None and source.is_spatially_partitioned():
-            receiver.improve_leaf(source, n, n)
+    for n, source in partitioned(operands[:count]):
+        receiver.improve_leaf(source, n, n)
     if not any(map(is_partitioned, operands[count:])):
         return
     if op.parallel:
         _scatter_parallel(op, ix, op.parallel, receiver, operands)
-    for n, update in enumerate(operands[count + 1 :]):
-        if update is not None and update.is_spatially_partitioned():
-            offered = _output_to_operand(ix, update)
-            if offered is not None:
-                receiver.improve_leaf(offered, n, count + 1 + n)
+    for n, update in partitioned(operands[count + 1 :]):
+        offered = _output_to_operand(ix, update)
+        if offered is not None:
+            receiver.improve_leaf(offered, n, count + 1 + n)
 
 
 def _scatter_parallel(op: OpView, ix: Indexing, dims: ParallelDims, receiver: Receiver, operands: Shardings) -> None:
     count, rank = scatter_inputs(op), ix.operand_rank
-    for n, source in enumerate(operands[:count]):
-        if source is not None and source.is_spatially_partitioned():
-            receiver.improve_leaf(along_dims(source, dims.operand, dims.operand, rank), n, n)
-    indices = operands[count]
-    if indices is not None and indices.is_spatially_partitioned():
-        offered = along_dims(indices, dims.indices, dims.operand, rank)
-        for n in range(count):
-            receiver.improve_leaf(offered, n, count)
-    for n, update in enumerate(operands[count + 1 :]):
-        if update is not None and update.is_spatially_partitioned():
-            receiver.improve_leaf(along_dims(update, dims.output, dims.operand, rank), n, count + 1 + n)
+    for n, source in partitioned(operands):
+        own = dims.operand if n < count else dims.indices if n == count else dims.output
+        offered = along_dims(source, own, dims.operand, rank)
+        # The indices address all that is scattered into, an update one of these.
+        for leaf in range(count) if n == count else (n if n < count else n - count - 1,):
+            receiver.improve_leaf(offered, leaf, n)
 
 
 @wants_others("scatter")
@@ -237,7 +215,7 @@ def _scatter_operand(edge: Edge, own: object, user: HloSharding, others: Shardin
         return element_sharding(user, op.shape, edge.position)
     ix = indexing(op)
     if edge.position == count:
-        found = [_output_to_indices(ix, s) for s in others if s is not None and s.is_spatially_partitioned()]
+        found = [along_dims(s, ix.looked_up[1], ix.looked_up[0], ix.indices_rank) for _, s in partitioned(others)]
         return find_common_sharding(found) if found else None
     leaf = element_sharding(user, op.shape, edge.position - count - 1)
     return _scatter_update(op, ix, leaf, others[0])
@@ -246,9 +224,9 @@ def _scatter_operand(edge: Edge, own: object, user: HloSharding, others: Shardin
 def _scatter_update(op: OpView, ix: Indexing, leaf: HloSharding, indices: HloSharding | None) -> HloSharding | None:
     from_indices = HloSharding.replicate()
     if indices is not None and indices.is_spatially_partitioned():
-        from_indices = _indices_to_output(ix, indices)
+        from_indices = along_dims(indices, *ix.looked_up, ix.output_rank)
     if op.spmd:
-        from_output = _joined(_parallel_to_update(op, ix, leaf), _operand_to_output(ix, leaf))
+        from_output = _joined(_along_parallel(op, ix, leaf, to_output=True), _operand_to_output(ix, leaf))
         if from_output is not None:
             if not (from_output.is_manual() or from_indices.is_manual()):
                 from_output = merge_if_compatible(from_indices, from_output) or from_output

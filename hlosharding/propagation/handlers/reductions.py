@@ -1,4 +1,4 @@
-"""Ops that mix elements along dims: reduce and sort.
+"""Ops that mix elements along dims, reduce and sort, and those that slide a window.
 
 Floor: propagation.
 """
@@ -6,7 +6,7 @@ Floor: propagation.
 from __future__ import annotations
 
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings, wants_others
-from hlosharding.propagation.improving import Receiver, best_operand
+from hlosharding.propagation.improving import Receiver, best_operand, partitioned
 from hlosharding.propagation.op_view import Edge, OpView, element_sharding
 from hlosharding.sharding import HloSharding, first_target_dim, merge_if_compatible, replicate_all_data_dims
 
@@ -18,9 +18,7 @@ def input_count(op: OpView) -> int:
 
 @FORWARD.register("reduce")
 def _reduce(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
-    for n, source in enumerate(operands[: input_count(op)]):
-        if source is None or not source.is_spatially_partitioned():
-            continue
+    for n, source in partitioned(operands[: input_count(op)]):
         if source.is_manual():
             receiver.improve_leaf(source, n, n, aggressive=op.aggressive)
             continue
@@ -79,8 +77,31 @@ def _sort_operand(edge: Edge, own: object, user: HloSharding, others: object, le
     """The element of the operand's number, a scan's too (which may have fewer)."""
     if not user.is_tuple():
         return user
-    return (
-        element_sharding(user, edge.op.shape, edge.position)
-        if edge.position < len(edge.op.shape.tuple_shapes)
-        else None
-    )
+    is_there = edge.position < len(edge.op.shape.tuple_shapes)
+    return element_sharding(user, edge.op.shape, edge.position) if is_there else None
+
+
+# ---- ops that slide a window: reduce-window and select-and-scatter.  A split passes through, dilated windows refuse
+
+
+@FORWARD.register("reduce-window")
+def _reduce_window(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
+    if any(d.base_dilation > 1 or d.window_dilation > 1 for d in op.instruction.window):
+        return
+    for n, source in partitioned(operands[: input_count(op)]):
+        receiver.improve(op.whole(source), n, aggressive=op.aggressive)
+
+
+@BACKWARD.register("reduce-window")
+def _reduce_window_input(edge: Edge, own: object, user: HloSharding, others: object, level: int) -> HloSharding | None:
+    if edge.position >= input_count(edge.op):
+        return None
+    return element_sharding(user, edge.op.shape, edge.position) if edge.op.shape.is_tuple else user
+
+
+@FORWARD.register("select-and-scatter")
+def _select_and_scatter(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
+    source = operands[0]
+    dilated = any(d.base_dilation > 1 for d in op.instruction.window)
+    if source is not None and source.is_spatially_partitioned() and not dilated:
+        receiver.improve(source, 0, aggressive=op.aggressive)

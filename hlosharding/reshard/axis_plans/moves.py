@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import combinations, permutations, product
 from typing import Any, Literal, NamedTuple
 
+from hlosharding.once import remembered
 from hlosharding.reshard.axis_plans.common_grid import Axes, AxisGrid
 from hlosharding.reshard.layout import Dims
 
@@ -47,7 +48,7 @@ Candidate = tuple[Move, int]
 """A move, and how many elements the local array has that its collective sees."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class AxisProblem:
     """The grid with sizes: what all searches share.  What was found once is remembered."""
 
@@ -57,21 +58,17 @@ class AxisProblem:
     target: State
     may_cut_unevenly: bool = False
     """May tiles be cut unevenly, each padded at its end?  What a device then holds is not what a sharding would say."""
-    _twins: tuple[int | None, ...] = field(init=False, repr=False)
-    """[dim]: the nearest dim before it that is just like it: of one size, and split by neither end."""
-    _candidates: dict[tuple[State, End, bool], tuple[Candidate, ...]] = field(
-        default_factory=dict, init=False, repr=False
-    )
-    _tiles: dict[State, Dims] = field(default_factory=dict, init=False, repr=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def _twins(self) -> list[int | None]:
+        """[dim]: the nearest dim before it that is just like it: of one size, and split by neither end."""
         rows = list(zip(self.sizes, self.source.dims, self.target.dims, self.target.padded, strict=True))
         last: dict[Any, int] = {}
         twins: list[int | None] = []
         for dim, row in enumerate(rows):
             twins.append(None if row[1] or row[2] else last.get(row))
             last[row] = dim
-        object.__setattr__(self, "_twins", tuple(twins))
+        return twins
 
     def is_open(self, dims: tuple[Axes, ...], dim: int) -> bool:
         """May a dim get axes?  Of dims that are just alike, and not split, the first one stands for all."""
@@ -96,27 +93,21 @@ class AxisProblem:
         """Where a search from one end wants to arrive."""
         return self.target if end == "source" else self.source
 
+    @remembered
     def candidates(self, state: State, end: End, wide: bool) -> tuple[Candidate, ...]:
         """The moves from a state, each once."""
-        key = state, end, wide
-        found = self._candidates.get(key)
-        if found is None:
-            moves = {(move.kind, move.before, move.after): move for move in moves_from(self, state, end, wide)}
-            found = tuple(map(self.candidate, moves.values()))
-            self._candidates[key] = found
-        return found
+        moves = {(move.kind, move.before, move.after): move for move in moves_from(self, state, end, wide)}
+        return tuple(map(self.candidate, moves.values()))
 
     def candidate(self, move: Move) -> Candidate:
         """The move with the elements of the local array that its collective sees, padding included."""
         padded = map(max, move.before.padded, move.after.padded)
         return move, math.prod(padded) // math.prod(map(self.grid.product, move.before.dims))
 
+    @remembered
     def tile(self, state: State) -> Dims:
         """Local sizes."""
-        found = self._tiles.get(state)
-        if found is None:
-            found = self._tiles[state] = tile_of(self.grid, state)
-        return found
+        return tile_of(self.grid, state)
 
 
 @lru_cache(maxsize=4096)

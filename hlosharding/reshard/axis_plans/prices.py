@@ -13,13 +13,13 @@ import numpy as np
 
 from hlosharding.cost import GroupPlacement, Machine, group_placement, permute_placement, placement_time
 from hlosharding.ir import Shape
+from hlosharding.once import remembered
 from hlosharding.reshard.axis_plans.common_grid import Axes, AxisGrid
-from hlosharding.reshard.axis_plans.distances import distances_of
 from hlosharding.reshard.axis_plans.moves import AxisProblem, Candidate, Move, State
-from hlosharding.reshard.layout import Table
-from hlosharding.reshard.matching import taken_from
+from hlosharding.reshard.layout import Table, received_elements
 from hlosharding.reshard.objectives import OBJECTIVES, least_seconds
 from hlosharding.reshard.steps import transposes_seconds
+from hlosharding.reshard.subgroups import taken_from
 from hlosharding.spmd import bytes_received
 
 
@@ -34,7 +34,6 @@ class MovePrices:
         self._bits = block * shape.bits
         self._block_bytes = block * shape.byte_size / shape.size
         self._distances = distances_of(problem)
-        self._known: dict[tuple[str, int, Axes], float] = {}
         self._second = OBJECTIVES[objective]
 
     def move(self, candidate: Candidate) -> float:
@@ -45,11 +44,7 @@ class MovePrices:
             return 0.0
         if kind == "permute":
             return self._permute(move, self._nbytes(blocks))
-        key = kind, blocks, axes
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._collective(kind, axes, self._nbytes(blocks))
-        return found
+        return self._collective(kind, axes, self._nbytes(blocks))
 
     def permute(self, before: State, after: State) -> tuple[Move, float]:
         """The permute between two states with tiles of one shape, and its cost."""
@@ -65,6 +60,7 @@ class MovePrices:
     def _nbytes(self, blocks: int) -> int:
         return -(-blocks * self._bits // 8)
 
+    @remembered
     def _collective(self, kind: str, axes: Axes, nbytes: int) -> float:
         size = self.problem.grid.product(axes)
         where = _placement(self.problem.grid, axes, self.machine)
@@ -120,3 +116,83 @@ def permute_sources(grid: AxisGrid, before: tuple[Axes, ...], after: tuple[Axes,
     have = grid.position(tuple(a for axes in (grid.manual_axes, *before) for a in axes))
     want = grid.position(tuple(a for axes in (grid.manual_axes, *after) for a in axes))
     return taken_from(have, want)
+
+
+# ---- how far apart two states on a grid of axes are: what devices must receive at least, and from how many others
+#
+# Knows axes and sizes; nothing of bytes or seconds.
+
+
+_Split = tuple[int, Axes, int]
+"""(dim, the axes that split it, its padded size)"""
+
+
+class Distances:
+    """Between the states of one problem; each is found once."""
+
+    def __init__(self, problem: AxisProblem) -> None:
+        self.problem = problem
+
+    @remembered
+    def between(self, first: State, last: State) -> tuple[float, int]:
+        """What any path from one state to another brings: elements, mean over devices; from how many devices."""
+        sums = self.problem.grid.product(first.partial)
+        elements = self._elements(first, last, sums)
+        return elements, self._reach(first, last, sums) if elements > 0 else 1
+
+    def _elements(self, first: State, last: State, sums: int) -> float:
+        problem, product_of = self.problem, self.problem.grid.product
+        whole = math.prod(problem.sizes)
+        # A tile assignment gives each group of devices every element once.
+        wanted = whole / math.prod(map(product_of, last.dims))
+        if sums > 1:
+            count, elements = problem.grid.num_devices, whole * product_of(problem.grid.manual_axes)
+            return float(received_elements(wanted * count, elements, sums, elements)) / count
+        unsplit, tables = 1, list[Table]()
+        for dim, (size, *split) in enumerate(zip(problem.sizes, first.dims, last.dims, strict=True)):
+            if any(split):
+                tables.append(self._both((dim, split[0], first.padded[dim]), (dim, split[1], last.padded[dim])))
+            else:
+                unsplit *= size
+        if not tables:
+            return 0.0
+        total = math.prod(tables[1:], start=tables[0])
+        return max(0.0, wanted - unsplit * float(np.add.reduce(total)) / len(total))
+
+    def _reach(self, first: State, last: State, sums: int) -> int:
+        """From how many devices the one with the first tile has data in the end; 2 at least.
+
+        Partial sums count twice where tiles are as large in the end: reduced for all, each device sends and receives,
+        and reduced in parts, the parts are gathered.
+        """
+        if self.problem.may_cut_unevenly:
+            return 2
+        reach, tiles, product_of = sums, 1.0, self.problem.grid.product
+        rows = zip(self.problem.sizes, first.dims, first.padded, last.dims, last.padded, strict=True)
+        for size, have, had, want, wanted in rows:
+            if have or want:
+                ways, wanted_ways = product_of(have), product_of(want)
+                reach *= -(-min(size, wanted // wanted_ways) // max(1, had // ways))
+                tiles *= ways / wanted_ways
+        return max(2, reach, math.ceil(sums * max(1.0, sums * tiles)) if sums > 1 else 2)
+
+    @remembered
+    def _both(self, one: _Split, other: _Split) -> Table:
+        """[device]: elements of a dim that it has in both splits."""
+        (low, high), (other_low, other_high) = self._tile(one), self._tile(other)
+        found = np.minimum(high, other_high) - np.maximum(low, other_low)
+        return np.maximum(found, 0, out=found)
+
+    @remembered
+    def _tile(self, split: _Split) -> tuple[Table, Table]:
+        """[device]: where the real elements of its tile start and end, along a dim."""
+        dim, axes, padded = split
+        size, tile = self.problem.sizes[dim], padded // self.problem.grid.product(axes)
+        start = self.problem.grid.position(axes) * tile
+        return np.minimum(start, size), np.minimum(start + tile, size)
+
+
+@lru_cache(maxsize=4096)
+def distances_of(problem: AxisProblem) -> Distances:
+    """The distances of a problem; all searches share them."""
+    return Distances(problem)

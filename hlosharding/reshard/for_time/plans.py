@@ -9,15 +9,19 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from hlosharding.reshard.for_time.gathers import gather_then_cut, reorder_then_gather
-from hlosharding.reshard.for_time.program_time import emitted_seconds
-from hlosharding.reshard.for_time.search import NEAR, TimeSearch, is_close_look
-from hlosharding.reshard.for_time.source_order import exchange_and_reorder
-from hlosharding.reshard.intermediates import Intermediate, gather_source, make_where_held, merge_tiles, permute_source
+from hlosharding.reshard.for_time.gathers import exchange_and_reorder, gather_then_cut, reorder_then_gather
+from hlosharding.reshard.for_time.search import NEAR, TimeSearch, emitted_seconds, is_close_look
+from hlosharding.reshard.intermediates import (
+    Intermediate,
+    gather_source,
+    least_cost,
+    make_where_held,
+    merge_tiles,
+    permute_source,
+    plan_via,
+)
 from hlosharding.reshard.objectives import weigh
-from hlosharding.reshard.planned_steps import PlannedSteps, Steps
-from hlosharding.reshard.request import Reshard
-from hlosharding.reshard.via_intermediate import least_cost, plan_via
+from hlosharding.reshard.request import PlannedSteps, Reshard, Steps
 
 _FEW = 5
 """Plans that are priced as programs.  Of two, 3 plans are slower (at most 1.06); of ten, none is faster."""

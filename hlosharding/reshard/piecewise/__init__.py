@@ -2,17 +2,17 @@
 
 from hlosharding.reshard.piecewise.assign_rounds import pieces_in_rounds
 from hlosharding.reshard.piecewise.groupings import groupings
-from hlosharding.reshard.piecewise.piece_moves import PieceMoves, moves_between, moves_of_regions
-from hlosharding.reshard.piecewise.plans import PiecewiseSearch, piecewise_plans
+from hlosharding.reshard.piecewise.piece_moves import moves_between
+from hlosharding.reshard.piecewise.plans import BatchedTransfer, PiecewiseSearch, piecewise_plans, plan_batched_transfer
 from hlosharding.reshard.piecewise.regions import Region
 
 __all__ = [
-    "PieceMoves",
+    "BatchedTransfer",
     "PiecewiseSearch",
     "Region",
     "groupings",
     "moves_between",
-    "moves_of_regions",
     "pieces_in_rounds",
     "piecewise_plans",
+    "plan_batched_transfer",
 ]

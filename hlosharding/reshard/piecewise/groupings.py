@@ -11,13 +11,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from hlosharding.cost import Machine
 from hlosharding.ir import Shape
 from hlosharding.reshard.layout import Dims, Table
 from hlosharding.reshard.piecewise.piece_moves import PieceMoves
@@ -46,57 +44,40 @@ class PieceGroup(NamedTuple):
     """That cut and place a window."""
 
 
-class RoundSharing(NamedTuple):
-    """Which pieces share rounds; of a block of elements for each element it is the same."""
+class Grouping(NamedTuple):
+    """Pieces grouped by the window in which they travel, and what that costs."""
 
     groups: tuple[PieceGroup, ...]
     passed_on: tuple[Pairs, ...]
     """Rounds in which whole target tiles are passed on."""
     rounds: int
-    tile: Dims
-    """The target's."""
-    num_devices: int
-    machine: Machine
-    is_padded: bool
-    """With padding that comes along."""
+    moves: PieceMoves
+    mean_bytes: float = math.nan
+    """Not priced yet: of a block of elements all else is as of one."""
+    seconds: float = math.nan
+
+    @property
+    def is_padded(self) -> bool:
+        """With padding that comes along?"""
+        return self.moves.is_padded
 
     def price(self, shape: Shape, block: Dims) -> Grouping:
         """With its price, for an array of type and dims of `shape` in such blocks."""
-        unit = math.prod(block)
+        unit, moves = math.prod(block), self.moves
         mean, seconds = 0.0, 0.0
         for group in self.groups:
             nbytes = _nbytes(shape, unit * math.prod(group.window))
-            mean += nbytes * len(group.members) / self.num_devices
-            seconds += group.turns * round_seconds(nbytes, group.pairs, self.machine, kernels=group.kernels)
-        tile = _nbytes(shape, unit * math.prod(self.tile))
+            mean += nbytes * len(group.members) / moves.num_devices
+            seconds += group.turns * round_seconds(nbytes, group.pairs, moves.machine, kernels=group.kernels)
+        tile = _nbytes(shape, unit * math.prod(moves.target.tile))
         for pairs in self.passed_on:
-            mean += tile * len(pairs) / self.num_devices
-            seconds += round_seconds(tile, pairs, self.machine, kernels=0)
-        groups = tuple((_scaled(group.window, block), group.members) for group in self.groups)
-        return Grouping(groups, self.passed_on, mean, seconds, self.rounds, self.is_padded)
+            mean += tile * len(pairs) / moves.num_devices
+            seconds += round_seconds(tile, pairs, moves.machine, kernels=0)
+        return self._replace(mean_bytes=mean, seconds=seconds)
 
 
 def _nbytes(shape: Shape, elements: int) -> int:
     return -(-elements * shape.bits // 8)
-
-
-def _scaled(window: Dims, block: Dims) -> Dims:
-    return tuple(size * unit for size, unit in zip(window, block, strict=True)) if block else window
-
-
-@dataclass(frozen=True, slots=True)
-class Grouping:
-    """Pieces grouped by the window in which they travel, and what that costs."""
-
-    groups: tuple[tuple[Dims, tuple[int, ...]], ...]
-    """(window, pieces that travel)"""
-    passed_on: tuple[Pairs, ...]
-    """Rounds in which whole target tiles are passed on."""
-    mean_bytes: float
-    seconds: float
-    rounds: int
-    is_padded: bool
-    """With padding that comes along."""
 
 
 def groupings(moves: PieceMoves, shape: Shape, block: Dims = ()) -> Iterator[Grouping]:
@@ -116,15 +97,15 @@ def groupings(moves: PieceMoves, shape: Shape, block: Dims = ()) -> Iterator[Gro
     >>> [(found.rounds, round(found.mean_bytes, 3)) for found in groupings(moves, Shape.parse("u8[6,6]"))]
     [(6, 4.0), (4, 6.0)]
     """
-    for sharing in _sharings(moves):
-        yield sharing.price(shape, block)
+    for grouping in _unpriced(moves):
+        yield grouping.price(shape, block)
 
 
 @lru_cache(maxsize=512)
-def _sharings(moves: PieceMoves) -> tuple[RoundSharing, ...]:
+def _unpriced(moves: PieceMoves) -> tuple[Grouping, ...]:
     found = list(_by_tolerance(moves, np.flatnonzero(moves.travels), ()))
     if not moves.is_padded and (moves.padded_sizes != moves.sizes).any():
-        return (*found, *_sharings(moves.with_padding()))
+        return (*found, *_unpriced(moves.with_padding()))
     first, passed_on = _first_copies(moves)
     if passed_on:
         fetched = moves.travels & np.isin(moves.receivers, first)
@@ -132,7 +113,7 @@ def _sharings(moves: PieceMoves) -> tuple[RoundSharing, ...]:
     return tuple(found)
 
 
-def _by_tolerance(moves: PieceMoves, pieces: Table, passed_on: tuple[Pairs, ...]) -> Iterator[RoundSharing]:
+def _by_tolerance(moves: PieceMoves, pieces: Table, passed_on: tuple[Pairs, ...]) -> Iterator[Grouping]:
     """One for each tolerance that changes the number of rounds."""
     most = _SPARE_ROUNDS * (moves.busiest(pieces) + 1)
     by_steps = _by_steps_and_size(moves, pieces)
@@ -146,7 +127,7 @@ def _by_tolerance(moves: PieceMoves, pieces: Table, passed_on: tuple[Pairs, ...]
                 break
             groups += alike
         else:
-            found = _sharing(moves, groups, passed_on)
+            found = _grouping(moves, groups, passed_on)
             if found.rounds <= most + len(passed_on) and found.rounds not in seen:
                 seen.add(found.rounds)
                 yield found
@@ -181,10 +162,10 @@ def _alike(by_size: Groups, tolerance: float, most: int) -> list[tuple[Dims, lis
     return groups
 
 
-def _sharing(moves: PieceMoves, groups: list[tuple[Dims, list[int]]], passed_on: tuple[Pairs, ...]) -> RoundSharing:
+def _grouping(moves: PieceMoves, groups: list[tuple[Dims, list[int]]], passed_on: tuple[Pairs, ...]) -> Grouping:
     found = tuple(_group(moves, window, members) for window, members in groups)
     rounds = len(passed_on) + sum(group.turns for group in found)
-    return RoundSharing(found, passed_on, rounds, moves.target.tile, moves.num_devices, moves.machine, moves.is_padded)
+    return Grouping(found, passed_on, rounds, moves)
 
 
 def _group(moves: PieceMoves, window: Dims, members: list[int]) -> PieceGroup:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hlosharding.cost import Machine
+from hlosharding.once import remembered
 from hlosharding.reshard.layout import Dims, Layout, Table
 from hlosharding.reshard.piecewise.regions import Region, WantedPieces, count_of, pieces_of
 
@@ -174,7 +175,6 @@ class _SenderChoice:
         """[region][tile]: devices that hold it; [device]: its node; how much busier a device of another node counts:
         as much as all that a receiver gets on average."""
         self.load = [0] * len(node)
-        self._near: dict[tuple[int, int, int], list[int]] = {}
 
     def sender(self, receiver: int, region: int, tile: int) -> int:
         """Who sends a tile of a region to `receiver`; counted."""
@@ -195,9 +195,6 @@ class _SenderChoice:
         near = self._near_holders(region, tile, home)
         return min((*near, least), key=lambda d: self.load[d] + (self.far if self.node[d] != home else 0))
 
+    @remembered
     def _near_holders(self, region: int, tile: int, home: int) -> list[int]:
-        found = self._near.get((region, tile, home))
-        if found is None:
-            found = [d for d in self.holders[region][tile] if self.node[d] == home]
-            self._near[region, tile, home] = found
-        return found
+        return [d for d in self.holders[region][tile] if self.node[d] == home]

@@ -6,19 +6,20 @@ Floor: reshard.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hlosharding.cost import Machine
-from hlosharding.reshard.layout import Dims, layout_of
-from hlosharding.reshard.least import common_block
+from hlosharding.cost import Machine, collective_time
+from hlosharding.ir import Shape
+from hlosharding.reshard.layout import Dims, Layout, common_block, layout_of
 from hlosharding.reshard.objectives import weigh
 from hlosharding.reshard.piecewise.assign_rounds import pieces_in_rounds
 from hlosharding.reshard.piecewise.groupings import groupings
-from hlosharding.reshard.piecewise.piece_moves import MOST_PIECES, PieceMoves, moves_between
-from hlosharding.reshard.planned_steps import PlannedSteps, Steps
-from hlosharding.reshard.request import Reshard
+from hlosharding.reshard.piecewise.piece_moves import MOST_PIECES, PieceMoves, moves_between, moves_of_regions
+from hlosharding.reshard.piecewise.regions import Region
+from hlosharding.reshard.request import PlannedSteps, Reshard, Steps
+from hlosharding.reshard.steps import Pieces
 from hlosharding.sharding import HloSharding
 
 
@@ -61,3 +62,41 @@ def _moves_of_blocks(
 ) -> PieceMoves | None:
     layouts = layout_of(source, dims, num_devices), layout_of(target, dims, num_devices)
     return moves_between(*layouts, machine, most)
+
+
+# ---- regions of several operands, brought together on the devices that want them
+
+
+@dataclass(frozen=True, slots=True)
+class BatchedTransfer:
+    """How the regions come together."""
+
+    pieces: Pieces
+    variants: tuple[tuple[int, Dims], ...]
+    """What the pieces are cut from: (operand, dims along which its local tile is turned round first)."""
+    mean_bytes: float
+    seconds: float
+    """Of the permutes alone: the ops it is held against are priced without their local work, too."""
+
+
+def plan_batched_transfer(
+    regions: tuple[Region, ...],
+    sources: Sequence[Layout],
+    target: Layout,
+    shape: Shape,
+    *,
+    machine: Machine,
+    objective: str,
+) -> BatchedTransfer | None:
+    """The best way to give every device its tile of a result of global `shape`; None if it has too many pieces.
+
+    Every device receives what its own tiles lack, and no more but for padding where that saves rounds.
+    """
+    moves = moves_of_regions(regions, sources, target, machine)
+    if moves is None:
+        return None
+    best = min(groupings(moves, shape), key=lambda g: (weigh(objective, g.mean_bytes, g.seconds), g.rounds))
+    pieces = pieces_in_rounds(moves, best)
+    sent = [(shape.with_dims(turn.sizes).byte_size, turn.pairs) for turn in pieces.rounds if not turn.is_local]
+    seconds = sum(collective_time("collective-permute", nbytes, 2, pairs, machine) for nbytes, pairs in sent)
+    return BatchedTransfer(pieces, moves.variants, best.mean_bytes, seconds)

@@ -8,10 +8,9 @@ from hlosharding.reshard.steps.collective_steps import (
     ReduceScatter,
     transposes_seconds,
 )
-from hlosharding.reshard.steps.local_steps import DynamicSlice, Keep, Pad, Slice
+from hlosharding.reshard.steps.local_steps import DynamicSlice, Keep, Pad, Pairs, Slice, Step
 from hlosharding.reshard.steps.pieces import Pieces, round_seconds
 from hlosharding.reshard.steps.rounds import RESULT, Round
-from hlosharding.reshard.steps.step import Pairs, Step
 
 __all__ = [
     "RESULT",

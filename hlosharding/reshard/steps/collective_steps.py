@@ -17,7 +17,7 @@ import numpy.typing as npt
 from hlosharding.cost import Machine, collective_time, op_time
 from hlosharding.ir import Instruction, Shape, reduce_arrays
 from hlosharding.reshard.layout import Dims, Table
-from hlosharding.reshard.steps.step import Pairs, Step, Tiles, renamed_groups, renamed_pairs, shorten
+from hlosharding.reshard.steps.local_steps import Pairs, Step, Tiles, renamed_groups, renamed_pairs, shorten
 from hlosharding.spmd import Emitter, Groups, bytes_received
 from hlosharding.spmd import collective_arrays as meaning
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from hlosharding.cost import Machine, collective_time, op_time
 from hlosharding.ir import Instruction, Shape
 from hlosharding.reshard.layout import Dims, Table
+from hlosharding.reshard.steps.local_steps import Pairs, Step, Tiles
 from hlosharding.reshard.steps.rounds import RESULT, Round
-from hlosharding.reshard.steps.step import Pairs, Step, Tiles
 from hlosharding.reshard.steps.write_rounds import put_together
 from hlosharding.spmd import Emitter
 

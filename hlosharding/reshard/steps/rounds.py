@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hlosharding.reshard.layout import Dims, Table
-from hlosharding.reshard.steps.step import Pairs, renamed_pairs, renamed_tables
+from hlosharding.reshard.steps.local_steps import Pairs, renamed_pairs, renamed_tables
 
 RESULT = -1
 """The operand of pieces that are cut from what a device has put together so far."""

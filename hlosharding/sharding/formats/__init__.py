@@ -1,11 +1,9 @@
 """Shardings in every format, converted through one hub: XLA's, Shardy's and JAX's are here, others enter theirs."""
 
 from hlosharding.sharding.formats.cluster import Axes, Axis, Cluster
-from hlosharding.sharding.formats.context import FormatContext
 from hlosharding.sharding.formats.conversion import convert, same_sharding
-from hlosharding.sharding.formats.features import FEATURES
-from hlosharding.sharding.formats.formats_table import FORMATS, Format
-from hlosharding.sharding.formats.interchange import Interchange
+from hlosharding.sharding.formats.formats_table import FEATURES, FORMATS, Format
+from hlosharding.sharding.formats.interchange import FormatContext, Interchange
 from hlosharding.sharding.formats.jax_objects import is_spec, spec_from_text
 from hlosharding.sharding.formats.mlir_text import read_string as read_mlir_string
 from hlosharding.sharding.formats.mlir_text import read_symbol as read_mlir_symbol

@@ -8,10 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.formats.context import FormatContext
-from hlosharding.sharding.formats.features import FEATURES
-from hlosharding.sharding.formats.formats_table import FORMATS, Format
-from hlosharding.sharding.formats.interchange import Interchange
+from hlosharding.sharding.formats.formats_table import FEATURES, FORMATS, Format
+from hlosharding.sharding.formats.interchange import FormatContext, Interchange
 
 
 def convert(sharding: Any, to: str, *, mesh: Any = None, ndim: int | None = None, source: str | None = None) -> Any:

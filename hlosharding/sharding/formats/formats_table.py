@@ -11,8 +11,99 @@ from typing import Any
 
 from hlosharding.registry import Registry
 from hlosharding.sharding.formats import hlo_text, jax_objects, sdy, sdy_text
-from hlosharding.sharding.formats.context import FormatContext
-from hlosharding.sharding.formats.interchange import Interchange
+from hlosharding.sharding.formats.interchange import FormatContext, Interchange
+from hlosharding.sharding.named import AxisRef
+
+# ---- what some formats can say and others cannot: each has a name, and finds itself in a sharding
+#
+# A conversion asks here what would be lost, before anything is written.
+
+
+Finder = Callable[[Interchange], str | None]
+"""What of it there is in a sharding, in words; None where there is nothing."""
+
+
+def _of_kind(kind: str, said: str) -> Finder:
+    return lambda found: said if found.sharding.kind == kind else None
+
+
+def _group(found: Interchange) -> str | None:
+    group = found.sharding.shard_group
+    return f"its shard group ({group})" if group is not None else None
+
+
+def _one_device(found: Interchange) -> str | None:
+    return f"that all of it is on device {found.sharding.device}" if found.sharding.is_maximal() else None
+
+
+def _subgroup(kind: str) -> Finder:
+    def find(found: Interchange) -> str | None:
+        form = found.sharding.named_form
+        axes: tuple[AxisRef, ...] = getattr(form, kind) if form is not None else ()
+        if axes:
+            return f"that axes {_listed(axes)} are {kind}"
+        is_so = found.sharding.kind == kind or kind in found.sharding.subgroup_types
+        return f"that devices are {kind}, as in {found.sharding}" if is_so else None
+
+    return find
+
+
+def _open_dims(found: Interchange) -> str | None:
+    form = found.sharding.named_form
+    open_dims = [n for n, dim in enumerate(form.dims) if dim.is_open and dim.axes] if form is not None else []
+    return f"that dims {_listed(open_dims)} are open behind their axes" if open_dims else None
+
+
+def _free_dims(found: Interchange) -> str | None:
+    form = found.sharding.named_form
+    free = [n for n, dim in enumerate(form.dims) if dim.is_open and not dim.axes] if form is not None else []
+    return f"that dims {_listed(free)} are open" if free else None
+
+
+def _priorities(found: Interchange) -> str | None:
+    given = [f"p{p} of dim {n}" for n, p in enumerate(found.priorities) if p is not None]
+    return f"priorities: {', '.join(given)}" if given else None
+
+
+def _replicated(found: Interchange) -> str | None:
+    form = found.sharding.named_form
+    if form is None or not form.replicated or not any(dim.is_open for dim in form.dims):
+        return None  # where every dim is closed, an axis that is not named is replicated, too
+    return f"that axes {_listed(form.replicated)} must stay replicated"
+
+
+def _parts(found: Interchange) -> str | None:
+    form = found.sharding.named_form
+    parts = [axis for axis in form.axes if axis.size is not None] if form is not None else []
+    return f"parts of axes: {_listed(parts)}" if parts else None
+
+
+def _device_order(found: Interchange) -> str | None:
+    form = found.sharding.named_form
+    if form is None or form.whole == "maximal" or form.mesh.is_plain:
+        return None
+    return f"the order of devices: {_listed(form.mesh.device_ids[:20])}"
+
+
+def _listed(items: object) -> str:
+    return ", ".join(map(str, items)) if isinstance(items, list | tuple) else str(items)
+
+
+FEATURES: dict[str, tuple[Finder, str]] = {
+    "tuples": (_of_kind("tuple", "a tuple"), "convert each of its .leaves"),
+    "unknown": (_of_kind("unknown", "an unknown sharding"), "propagate first"),
+    "shard groups": (_group, "use with_shard_group(None)"),
+    "one device": (_one_device, "replicate it, or split it"),
+    "manual": (_subgroup("manual"), "manual axes belong to the region around the value"),
+    "partial values": (_subgroup("unreduced"), "reduce the value first"),
+    "free dims": (_free_dims, "close them, or give their axes"),
+    "open dims": (_open_dims, "close them"),
+    "priorities": (_priorities, "leave them out"),
+    "replicated axes": (_replicated, "close the open dims"),
+    "parts of axes": (_parts, "use a mesh with these axes split in two"),
+    "device order": (_device_order, "use a mesh that numbers its devices in order"),
+}
+"""By name: what finds it, and what to do where a format cannot say it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.formats.context import FormatContext
-from hlosharding.sharding.formats.interchange import Interchange
+from hlosharding.sharding.formats.interchange import FormatContext, Interchange
 from hlosharding.sharding.hlo_sharding import HloSharding
 from hlosharding.sharding.naming import find_named_form
 from hlosharding.sharding.tile_assignment import TileAssignment

@@ -11,8 +11,7 @@ from typing import Any
 
 from hlosharding.errors import ShardingError, ShardingParseError
 from hlosharding.sharding import jax_forms
-from hlosharding.sharding.formats.context import FormatContext
-from hlosharding.sharding.formats.interchange import Interchange
+from hlosharding.sharding.formats.interchange import FormatContext, Interchange
 from hlosharding.sharding.hlo_sharding import HloSharding
 from hlosharding.sharding.mesh import MeshInfo
 

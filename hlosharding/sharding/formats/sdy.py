@@ -9,8 +9,7 @@ import re
 from typing import Any
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.formats.context import FormatContext
-from hlosharding.sharding.formats.interchange import Interchange
+from hlosharding.sharding.formats.interchange import FormatContext, Interchange
 from hlosharding.sharding.formats.sdy_text import (
     MeshFinder,
     SdySharding,

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hlosharding.sharding.axis_reader import AxisReader, read_axis_sizes
 from hlosharding.sharding.formats.mlir_text import read_name, read_string, read_symbol, write_string, write_symbol
 from hlosharding.sharding.mesh import MeshInfo
 from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm
+from hlosharding.sharding.named_text import AxisReader, read_axis_sizes
 from hlosharding.sharding.scanner import Scanner
 
 REDUCTIONS = ("sum", "max", "min")
@@ -176,9 +176,7 @@ def read_named_meshes(scan: Scanner) -> dict[str, NamedForm]:
     """`{mesh = #sdy.mesh<["x"=2]>, ...}`, as modules that JAX lowered carry it."""
     found: dict[str, NamedForm] = {}
     scan.expect("{")
-    while not scan.accept("}"):
-        if found:
-            scan.expect(",", "a mesh")
+    for _ in scan.until("}", "a mesh"):
         name = read_name(scan)
         scan.expect("=", name)
         scan.expect("#sdy.mesh", "'='")

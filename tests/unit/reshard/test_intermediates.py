@@ -13,15 +13,16 @@ from hlosharding.reshard.intermediates import (
     Intermediate,
     gather_source,
     keep_source_order,
+    least_cost,
     make_where_held,
     merge_tiles,
+    plan_via,
     reorder_source,
     split_copies,
 )
 from hlosharding.reshard.planner import reshard_of
 from hlosharding.reshard.request import Reshard
 from hlosharding.reshard.reshard_plan import local_tiles
-from hlosharding.reshard.via_intermediate import least_cost, plan_via
 from hlosharding.sharding import HloSharding
 
 Generator = Callable[[Reshard], Iterator[Intermediate]]

@@ -9,14 +9,12 @@ import pytest
 
 import hlosharding as hs
 from hlosharding.ir import Shape
-from hlosharding.reshard.device_order import in_source_order
-from hlosharding.reshard.intermediates import keep_source_order
+from hlosharding.reshard.intermediates import in_source_order, keep_source_order, plan_via
 from hlosharding.reshard.layout import Layout, layout_of
 from hlosharding.reshard.piecewise.regions import Region, count_of, pieces_of
 from hlosharding.reshard.planner import reshard_of
 from hlosharding.reshard.request import ReshardRequest
 from hlosharding.reshard.reshard_plan import local_tiles
-from hlosharding.reshard.via_intermediate import plan_via
 from hlosharding.sharding import HloSharding
 
 MESHES = [

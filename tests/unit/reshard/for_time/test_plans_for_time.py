@@ -13,7 +13,7 @@ from hlosharding.cost import machines
 from hlosharding.errors import PartitionError
 from hlosharding.ir import Shape
 from hlosharding.reshard import AllGather, plan_steps
-from hlosharding.reshard.for_time.program_time import emitted_seconds, estimated_seconds
+from hlosharding.reshard.for_time.search import emitted_seconds, estimated_seconds
 from hlosharding.reshard.layout import layout_of
 from hlosharding.reshard.reshard_plan import local_tiles
 from hlosharding.sharding import HloSharding

@@ -11,8 +11,9 @@ import pytest
 from hlosharding.cost import machines
 from hlosharding.ir import Shape
 from hlosharding.reshard.layout import layout_of
-from hlosharding.reshard.piecewise import PieceMoves, groupings, moves_between, pieces_in_rounds
-from hlosharding.reshard.piecewise.edge_colouring import edge_colouring
+from hlosharding.reshard.piecewise import groupings, moves_between, pieces_in_rounds
+from hlosharding.reshard.piecewise.assign_rounds import edge_colouring
+from hlosharding.reshard.piecewise.piece_moves import PieceMoves
 from hlosharding.sharding import HloSharding
 
 

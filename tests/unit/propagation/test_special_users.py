@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import hlosharding as hs
-from hlosharding.propagation import forward, user_offers
+from hlosharding.propagation import fixpoint, special_users
 from hlosharding.propagation.nodes import Use
 from hlosharding.propagation.state import PropagationState
 from hlosharding.sharding import HloSharding
@@ -38,25 +38,25 @@ def test_what_is_remembered_is_what_would_be_found_anew(last: str, monkeypatch: 
     asked: list[int] = []
 
     def both(state: PropagationState, p: int) -> HloSharding | None:
-        remembered = user_offers.look_ahead(state, p)
+        remembered = special_users.look_ahead(state, p)
         known, state.ahead = state.ahead, {}
-        assert user_offers.look_ahead(state, p) == remembered
+        assert special_users.look_ahead(state, p) == remembered
         state.ahead = known
         asked.append(p)
         return remembered
 
-    monkeypatch.setattr(forward, "look_ahead", both)
+    monkeypatch.setattr(fixpoint, "look_ahead", both)
     hs.propagate(dots(12, last=last))
     assert len(set(asked)) > 5
 
 
 def test_a_chain_is_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    count, offers, ask = 40, list[int](), user_offers.offer
+    count, offers, ask = 40, list[int](), special_users.offer
 
     def counted(state: PropagationState, p: int, use: Use, level: int) -> HloSharding | None:
         offers.append(p)
         return ask(state, p, use, level)
 
-    monkeypatch.setattr(user_offers, "offer", counted)
+    monkeypatch.setattr(special_users, "offer", counted)
     hs.propagate(dots(count, last=COLUMNS))
     assert count // 2 < len(offers) < 10 * count  # count * count / 2 were each walked alone
