@@ -1,7 +1,7 @@
 """One computation being partitioned: the state that every strategy gets as its first argument.
 
 Floor: partitioner.  What plans depend on (`PlanContext`), and where they are written (`Context`); what an operand
-became is in `region_values`, how it gets into another sharding in `resharding`.
+became, and how it gets into another sharding, is in `resharding`.
 """
 
 from __future__ import annotations

@@ -23,16 +23,9 @@ from hlosharding.partitioner.factors import (
     plan_by_signature,
     ring_attention,
 )
-from hlosharding.partitioner.movement import data_movement, generators, plan_movement, reshapes, special_ops, tuples
+from hlosharding.partitioner.movement import data_movement, generators, reshapes, special_ops
 from hlosharding.partitioner.partial_sums import pass_through
-from hlosharding.partitioner.regions import (
-    custom_partitioning,
-    host_offload,
-    infeed_outfeed,
-    manual,
-    one_device,
-    send_recv,
-)
+from hlosharding.partitioner.regions import custom_partitioning, host_offload, infeed_outfeed, manual, one_device
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, parts_of
 from hlosharding.sharding import HloSharding
 
@@ -75,8 +68,8 @@ OP_KINDS = (
 
 STRATEGIES: dict[str, Strategy] = {
     "boundary of a manual region": Strategy(manual.cross_boundary),
-    "start of a transfer": Strategy(send_recv.start),
-    "end of a transfer": Strategy(send_recv.finish),
+    "start of a transfer": Strategy(one_device.start_transfer),
+    "end of a transfer": Strategy(one_device.finish_transfer),
     "op of a manual region": Strategy(manual.take_over),
     "collective between manual groups": Strategy(manual.communicate),
     "move to or from the host": Strategy(host_offload.move),
@@ -84,9 +77,9 @@ STRATEGIES: dict[str, Strategy] = {
     "flash attention": Strategy(ring_attention.lower),
     "array of dynamic size": Strategy(whole_operands.lower_dynamic),
     "call under custom_partitioning": Strategy(custom_partitioning.lower_marked),
-    "tuple": Strategy(tuples.pack_elements),
-    "get-tuple-element": Strategy(tuples.take_element),
-    "copy": Strategy(tuples.copy),
+    "tuple": Strategy(special_ops.pack_elements),
+    "get-tuple-element": Strategy(special_ops.take_element),
+    "copy": Strategy(special_ops.copy),
     "convert": Strategy(special_ops.convert),
     "all-reduce": Strategy(special_ops.all_reduce),
     "constant": Strategy(generators.constant, generators.plan_nothing),
@@ -94,12 +87,12 @@ STRATEGIES: dict[str, Strategy] = {
     "broadcast": Strategy(generators.broadcast, generators.plan_broadcast),
     "rng": Strategy(generators.random),
     "reshape": Strategy(reshapes.reshape, reshapes.plan_reshape),
-    "slice": Strategy(data_movement.move, plan_movement),
-    "pad": Strategy(data_movement.move, plan_movement),
-    "concatenate": Strategy(data_movement.move, plan_movement),
-    "reverse": Strategy(data_movement.move, plan_movement),
-    "dynamic-slice": Strategy(data_movement.move, plan_movement),
-    "dynamic-update-slice": Strategy(data_movement.move, plan_movement),
+    "slice": Strategy(data_movement.move, data_movement.plan_movement),
+    "pad": Strategy(data_movement.move, data_movement.plan_movement),
+    "concatenate": Strategy(data_movement.move, data_movement.plan_movement),
+    "reverse": Strategy(data_movement.move, data_movement.plan_movement),
+    "dynamic-slice": Strategy(data_movement.move, data_movement.plan_movement),
+    "dynamic-update-slice": Strategy(data_movement.move, data_movement.plan_movement),
     "while": Strategy(loops.while_loop),
     "scan": Strategy(scan.scan),
     "conditional": Strategy(calls.conditional),

@@ -9,8 +9,7 @@ from __future__ import annotations
 from hlosharding.errors import PartitionError
 from hlosharding.ir import PACKS, Instruction
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.region_values import pack, unpack, value_of
-from hlosharding.partitioner.resharding import replicate, to_wanted
+from hlosharding.partitioner.resharding import pack, replicate, to_wanted, unpack, value_of
 from hlosharding.partitioner.value import AnyValue, from_leaves, leaves_of, map_leaves
 from hlosharding.sharding import REPLICATED, HloSharding
 

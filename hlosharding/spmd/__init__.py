@@ -10,7 +10,6 @@ from hlosharding.spmd.collective import (
     read_collective,
 )
 from hlosharding.spmd.counted_loop import LoopNames, counted_loop
-from hlosharding.spmd.device_integers import integers_of
 from hlosharding.spmd.emitter import Emitter
 from hlosharding.spmd.manual_groups import (
     ManualGroups,
@@ -25,7 +24,7 @@ from hlosharding.spmd.masking import identity, inside, mask_padding, only_first
 from hlosharding.spmd.op_writer import OpOrigin
 from hlosharding.spmd.participants import Devices, Groups, Pairs, device_groups, devices_of, left_out, permute_pairs
 from hlosharding.spmd.program import PartialSums, Program
-from hlosharding.spmd.uniformity import Uniformity
+from hlosharding.spmd.uniformity import Uniformity, integers_of
 from hlosharding.spmd.verifier import DivergenceError, find_guards, verify_partitioned
 
 __all__ = [

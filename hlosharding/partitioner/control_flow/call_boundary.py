@@ -10,8 +10,7 @@ from types import MappingProxyType
 
 from hlosharding.ir import Computation, Instruction, Shape
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.region_values import pack, reduced, unpack, value_of
-from hlosharding.partitioner.resharding import local_shape, reshard, reshard_leaves
+from hlosharding.partitioner.resharding import local_shape, pack, reduced, reshard, reshard_leaves, unpack, value_of
 from hlosharding.partitioner.value import (
     AnyValue,
     DeferredReduction,

@@ -19,9 +19,8 @@ from hlosharding.partitioner.control_flow.call_boundary import (
     unpacked,
 )
 from hlosharding.partitioner.partial_sums import may_wait
-from hlosharding.partitioner.region_values import array_of, pack, unpack, value_of
 from hlosharding.partitioner.regions import MANUAL, note_synced_condition
-from hlosharding.partitioner.resharding import replicate, reshard_leaves, to_wanted
+from hlosharding.partitioner.resharding import array_of, pack, replicate, reshard_leaves, to_wanted, unpack, value_of
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Form, Value, from_leaves, leaves_of, parts_of
 from hlosharding.sharding import REPLICATED, HloSharding
 

@@ -15,8 +15,7 @@ import numpy as np
 from hlosharding.ir import Computation, Instruction
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.control_flow.call_boundary import close_computation, forms_of, open_computation
-from hlosharding.partitioner.region_values import arrays_of, value_of
-from hlosharding.partitioner.resharding import local_shape, reshard, to_wanted
+from hlosharding.partitioner.resharding import arrays_of, local_shape, reshard, to_wanted, value_of
 from hlosharding.partitioner.value import AnyValue, Value, from_leaves, leaves_of
 from hlosharding.partitioner.whole_operands import compute_whole
 from hlosharding.sharding import HloSharding, add_shape_dims, remove_shape_dims, replicate_on_dims

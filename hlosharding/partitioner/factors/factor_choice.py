@@ -16,8 +16,13 @@ from typing import NamedTuple
 import numpy as np
 
 from hlosharding.partitioner.choice import FactorChoice
-from hlosharding.partitioner.factors.candidate_splits import candidate_splits, common_split, split_copies
-from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, SplitQuestion
+from hlosharding.partitioner.factors.choice_problem import (
+    ChoiceProblem,
+    SplitQuestion,
+    candidate_splits,
+    common_split,
+    split_copies,
+)
 from hlosharding.partitioner.factors.factor_roles import contracts, divides_work, is_reduced
 from hlosharding.partitioner.factors.least_seconds import least_seconds
 from hlosharding.partitioner.factors.split_prices import priced_split, work_per_device

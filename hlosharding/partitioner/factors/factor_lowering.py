@@ -14,8 +14,7 @@ from hlosharding.partitioner.context import Context, PlanContext
 from hlosharding.partitioner.factors.collective_matmul import collective_matmul_for, emit_collective_matmul
 from hlosharding.partitioner.factors.lowering_choice import Places, lowering_of
 from hlosharding.partitioner.local_ops import LocalOp, combined, custom_reduction_of, local_rule
-from hlosharding.partitioner.region_values import arrays_of, unpack
-from hlosharding.partitioner.resharding import local_shape, reshard, to_wanted
+from hlosharding.partitioner.resharding import arrays_of, local_shape, reshard, to_wanted, unpack
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of, places_of
 from hlosharding.partitioner.whole_operands import compute_whole
 from hlosharding.rules import Reduce, Signature, signature_of

@@ -18,8 +18,7 @@ from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner.context import PlanContext
 from hlosharding.partitioner.decisions import Decisions
 from hlosharding.partitioner.factors import Options, Slots
-from hlosharding.partitioner.global_choice.op_kinds import OpKinds
-from hlosharding.partitioner.global_choice.op_prices import Key, OpPrices, Shardings
+from hlosharding.partitioner.global_choice.op_prices import Key, OpKinds, OpPrices, Shardings
 from hlosharding.partitioner.global_choice.value_groups import Group, groups_of
 from hlosharding.partitioner.prices import Numbers
 from hlosharding.reshard import MARGIN

@@ -20,8 +20,7 @@ import numpy as np
 from hlosharding.ir import GatherDims, Instruction, Shape
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.local_ops.local_op import LocalOp, emit_same_op
-from hlosharding.partitioner.region_values import array_of
-from hlosharding.partitioner.resharding import replicate
+from hlosharding.partitioner.resharding import array_of, replicate
 from hlosharding.rules import Reduce, Signature, Whole, top_k
 from hlosharding.sharding import HloSharding, offsets, partial_sum_groups
 from hlosharding.spmd import Emitter, identity

@@ -18,8 +18,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from hlosharding.ir import Instruction, Shape
-from hlosharding.partitioner.local_ops.local_op import LocalOp, emit_same_op
-from hlosharding.partitioner.local_ops.row_indices import as_index, row_starts, signed_indices, split_row_dims
+from hlosharding.partitioner.local_ops.local_op import (
+    LocalOp,
+    as_index,
+    emit_same_op,
+    row_starts,
+    signed_indices,
+    split_row_dims,
+)
 from hlosharding.spmd import Emitter, identity
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from hlosharding.ir import Instruction, Shape
-from hlosharding.partitioner.local_ops.local_op import LocalOp, emit_same_op
-from hlosharding.partitioner.local_ops.row_indices import (
+from hlosharding.partitioner.local_ops.local_op import (
+    LocalOp,
     as_index,
     column_bounds,
+    emit_same_op,
     row_starts,
     shifted_columns,
     signed_indices,

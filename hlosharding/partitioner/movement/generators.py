@@ -15,8 +15,7 @@ from hlosharding.partitioner.choice import Lowering
 from hlosharding.partitioner.context import Context, PlanContext
 from hlosharding.partitioner.factors import Places, lower_by_signature, plan_by_signature
 from hlosharding.partitioner.local_ops import as_index
-from hlosharding.partitioner.region_values import array_of, unpack
-from hlosharding.partitioner.resharding import local_shape, replicate, reshard, to_wanted
+from hlosharding.partitioner.resharding import array_of, local_shape, replicate, reshard, to_wanted, unpack
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value
 from hlosharding.sharding import REPLICATED, HloSharding, offsets, without_partials
 

@@ -21,8 +21,7 @@ from hlosharding.partitioner.context import Context, PlanContext
 from hlosharding.partitioner.factors import Places
 from hlosharding.partitioner.iteration_space import untile
 from hlosharding.partitioner.prices import Cost, Prices
-from hlosharding.partitioner.region_values import array_of
-from hlosharding.partitioner.resharding import local_shape, reshard, to_wanted
+from hlosharding.partitioner.resharding import array_of, local_shape, reshard, to_wanted
 from hlosharding.partitioner.value import AnyValue, Value, ValuePlace
 from hlosharding.reshard import BatchedTransfer, Region, layout_of, plan_batched_transfer
 from hlosharding.sharding import (

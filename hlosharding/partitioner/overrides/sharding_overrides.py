@@ -2,15 +2,20 @@
 
 Floor: partitioner.  Compares two tables and reads what was noted on the walk; decides nothing, and looks at single
 instructions only where something differs.
-"""
+
+An annotation is bypassed where nobody reads the value as its user asked: each reader found it nearer, as it was before.
+
+    y = with_sharding_constraint(x, P("model"))    x lies by P("data")
+    z = tanh(y)                                    z is wanted by P("data"): it is made of x, and nothing moves"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from hlosharding.ir import Instruction, Module
-from hlosharding.partitioner.value import AnyValue, DeferredReduction, leaves_of
+from hlosharding.ir import Instruction, Module, rewrite
+from hlosharding.partitioner.prices import Cost, Prices
+from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, leaves_of
 from hlosharding.sharding import HloSharding
 
 READ_IN_PART = "nobody reads it whole"
@@ -115,3 +120,37 @@ def _became(inst: Instruction, made: AnyValue | DeferredReduction) -> HloShardin
         return None
     shardings = [v.sharding for v in leaves]
     return HloSharding.tuple(shardings) if inst.shape.is_tuple else shardings[0]
+
+
+def bypassed_annotations(
+    local: Module, annotated: Mapping[Instruction, Value], prices: Prices
+) -> dict[Instruction, ShardingOverride]:
+    """Of the annotated values of the walk that wrote `local`; what nobody reads leaves that, as it does in the first of
+    the passes."""
+    moved = {inst: value for inst, value in annotated.items() if inst.users and value.reshards}
+    if not moved:
+        return {}
+    rewrite.dead_code(local)
+    live = {inst for computation in local.computations for inst in computation.instructions}
+    return {
+        inst: _override(inst, value, read, prices)
+        for inst, value in moved.items()
+        if value.local not in live and value.local.computation in local.computations
+        for read in [next(_read(value, live), None)]
+        if read is not None
+    }
+
+
+def _read(value: Value, live: set[Instruction]) -> Iterator[Value]:
+    """The same elements as somebody reads them."""
+    return (other for other in value.reshards.values() if other.local in live)
+
+
+def _override(inst: Instruction, asked: Value, read: Value, prices: Prices) -> ShardingOverride:
+    there = prices.reshard_cost(asked.shape, read.sharding, asked.sharding, None)
+    back = prices.reshard_cost(asked.shape, asked.sharding, read.sharding, None)
+    return ShardingOverride(inst, asked.sharding, read.sharding, _why(there + back))
+
+
+def _why(cost: Cost) -> str:
+    return f"{BYPASSED}; keeping it would move {cost.mean_bytes:,.0f} bytes in {cost.seconds * 1e6:.3g} us"

@@ -17,7 +17,7 @@ from __future__ import annotations
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.context import Context, PlanContext
 from hlosharding.partitioner.partial_sums.partial_sum_ops import DEFERRAL_RULES, deferral_rule, is_linear, terms_of
-from hlosharding.partitioner.region_values import is_cut_up
+from hlosharding.partitioner.resharding import is_cut_up
 from hlosharding.partitioner.value import DeferredReduction
 from hlosharding.sharding import HloSharding
 

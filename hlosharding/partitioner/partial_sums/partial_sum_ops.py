@@ -14,8 +14,7 @@ import numpy as np
 
 from hlosharding.ir import Instruction, SliceDim, is_neutral, reducer_kind
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.region_values import array_of, arrays_of, deferred_operand
-from hlosharding.partitioner.resharding import local_shape, replicate, reshard
+from hlosharding.partitioner.resharding import array_of, arrays_of, deferred_operand, local_shape, replicate, reshard
 from hlosharding.partitioner.value import Value
 from hlosharding.rules import Reduce, Signature, signature_of
 from hlosharding.sharding import (

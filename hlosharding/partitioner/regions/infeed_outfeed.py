@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from hlosharding.ir import Instruction, Shape
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.iteration_space import as_compared
-from hlosharding.partitioner.region_values import pack, unpack, value_of
-from hlosharding.partitioner.regions.branch_per_device import branch_per_device
-from hlosharding.partitioner.resharding import local_shape, reshard_leaves
+from hlosharding.partitioner.regions.one_device import branch_per_device
+from hlosharding.partitioner.resharding import local_shape, pack, reshard_leaves, unpack, value_of
 from hlosharding.partitioner.value import AnyValue, Value
 from hlosharding.sharding import REPLICATED, HloSharding
 from hlosharding.spmd import Emitter

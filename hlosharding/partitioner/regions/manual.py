@@ -12,8 +12,17 @@ from hlosharding.ir import CONTROL_FLOW, PACKS, Instruction
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.iteration_space import as_compared
-from hlosharding.partitioner.region_values import array_of, pack, unpack, value_of
-from hlosharding.partitioner.resharding import local_shape, replicate, reshard, seen_from, to_wanted
+from hlosharding.partitioner.resharding import (
+    array_of,
+    local_shape,
+    pack,
+    replicate,
+    reshard,
+    seen_from,
+    to_wanted,
+    unpack,
+    value_of,
+)
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of
 from hlosharding.sharding import REPLICATED, HloSharding, replicate_on_dims
 from hlosharding.spmd import (

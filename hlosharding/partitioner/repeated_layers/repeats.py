@@ -7,15 +7,51 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from hlosharding.ir import Instruction, Module, Shape
+from hlosharding.ir import (
+    REDUCER_KINDS,
+    Computation,
+    Instruction,
+    Module,
+    Shape,
+    attributes_of,
+    reducer_kind,
+    stated_of,
+)
 from hlosharding.ir import layers as stretches
-from hlosharding.partitioner.repeated_layers.op_keys import op_keys
-from hlosharding.partitioner.repeated_layers.places import OUTSIDE, Places
-from hlosharding.partitioner.repeated_layers.steady import Bools, Edges, Ints, Layers, steady_layers
+from hlosharding.partitioner.repeated_layers.places import OUTSIDE, Bools, Edges, Ints, Layers, Places, steady_layers
+
+
+def op_keys(module: Module, annotated: frozenset[str]) -> list[int]:
+    """A number for each instruction of the entry: opcode, shape, attributes, callees, sharding, annotated or not."""
+    numbers: dict[Any, int] = {}
+    callees: dict[Computation, Any] = {}
+    number, sharding = numbers.setdefault, module.shardings.get
+    found: list[int] = []
+    for inst in module.entry.instructions:
+        key = (inst.opcode, inst.shape, sharding(inst.id), attributes_of(inst), inst.channel_id)
+        if inst.called:
+            key = (*key, *[_callee(c, callees) for c in inst.called])
+        if inst.proto.HasField("frontend_attributes"):
+            key = (*key, stated_of(inst))
+        if inst.name in annotated:
+            key = (*key, "annotated")
+        found.append(number(key, len(numbers)))
+    return found
+
+
+def _callee(computation: Computation, known: dict[Computation, Any]) -> Any:
+    """What a reducer does; any other computation is like itself alone."""
+    found = known.get(computation)
+    if found is None:
+        kind, types = reducer_kind(computation), [i.shape for i in computation.instructions]
+        is_plain = kind in REDUCER_KINDS and len(types) == 3
+        found = known[computation] = (kind, *types) if is_plain else computation
+    return found
+
 
 _FEW = 1000
 """Instructions: a program of so many is partitioned before its layers are found."""

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from hlosharding.cost import machines
 from hlosharding.ir import Shape
 from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, Operand, Result
-from hlosharding.partitioner.factors.device_axes import axes_of
 from hlosharding.partitioner.factors.factor_roles import splittable
 from hlosharding.partitioner.factors.least_seconds import least_seconds
 from hlosharding.partitioner.factors.split_prices import priced_split
-from hlosharding.partitioner.factors.splits import Splits, splits_by_axes
+from hlosharding.partitioner.factors.splits import Splits, axes_of, splits_by_axes
 from hlosharding.partitioner.prices import ObjectivePrices
 from hlosharding.partitioner.value import ValuePlace
 from hlosharding.rules import Factor, Reduce, Signature

@@ -7,7 +7,7 @@ import pytest
 from hlosharding.cost import machines
 from hlosharding.ir import Shape
 from hlosharding.partitioner import ObjectivePrices
-from hlosharding.partitioner.op_costs import Moves
+from hlosharding.partitioner.choice import Moves
 from hlosharding.partitioner.value import ValuePlace
 from hlosharding.sharding import REPLICATED, HloSharding
 
