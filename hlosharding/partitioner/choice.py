@@ -57,6 +57,7 @@ class Moves:
         return OpCost(self.communication, computation, moved, result in moved)
 
 
+@dataclass(frozen=True, slots=True)
 class OpPlan(ABC):
     """How one op is partitioned: where its operands must lie, how its results come out, and at what price.
 
@@ -72,22 +73,12 @@ class OpPlan(ABC):
     ['{devices=[1,2]<=[2]}', '{devices=[2,1]<=[2]}']
     """
 
-    __slots__ = ()
-
-    @property
-    @abstractmethod
-    def operands(self) -> tuple[HloSharding, ...]:
-        """The sharding that each operand is brought into."""
-
-    @property
-    @abstractmethod
-    def results(self) -> tuple[HloSharding, ...]:
-        """Per result leaf the sharding it comes out in, before it is brought to where it is wanted."""
-
-    @property
-    @abstractmethod
-    def price(self) -> float:
-        """Seconds, as plans of one op are compared: of moving operands and results, and of computing."""
+    operands: tuple[HloSharding, ...]
+    """The sharding that each operand is brought into."""
+    results: tuple[HloSharding, ...]
+    """Per result leaf the sharding it comes out in, before it is brought to where it is wanted."""
+    price: float
+    """Seconds, as plans of one op are compared: of moving operands and results, and of computing."""
 
     @abstractmethod
     def cost(self, prices: Prices, operands: Sequence[ValuePlace], shape: Shape, wanted: HloSharding | None) -> OpCost:
@@ -136,18 +127,6 @@ class Lowering(OpPlan):
     question: Any = field(repr=False)
     """What was to be chosen: a `factors.SplitQuestion`, for who asks what else there was."""
 
-    @property
-    def operands(self) -> tuple[HloSharding, ...]:
-        return self.choice.operands
-
-    @property
-    def results(self) -> tuple[HloSharding, ...]:
-        return self.choice.results
-
-    @property
-    def price(self) -> float:
-        return self.choice.seconds
-
     def cost(self, prices: Prices, operands: Sequence[ValuePlace], shape: Shape, wanted: HloSharding | None) -> OpCost:
         choice, moves = self.choice, Moves(prices)
         for value, place in zip(operands, choice.operands, strict=True):
@@ -162,51 +141,26 @@ class Lowering(OpPlan):
 class ReshapePlan(OpPlan):
     """How a reshape is done: on tiles, or, where these do not hold the same elements, with elements moved between."""
 
-    source: HloSharding
-    target: HloSharding
-    price: float  # pyright: ignore[reportIncompatibleMethodOverride]
     transfer: BatchedTransfer | None = None
     """Where elements move between unlike tile edges: how; else tiles are reshaped."""
 
-    @property
-    def operands(self) -> tuple[HloSharding, ...]:
-        return (self.source,)
-
-    @property
-    def results(self) -> tuple[HloSharding, ...]:
-        return (self.target,)
-
     def cost(self, prices: Prices, operands: Sequence[ValuePlace], shape: Shape, wanted: HloSharding | None) -> OpCost:
-        moves, made = Moves(prices), ValuePlace(shape, self.target)
-        moves.bring(operands[0], self.source)
+        moves, made = Moves(prices), ValuePlace(shape, self.results[0])
+        moves.bring(operands[0], self.operands[0])
         if self.transfer is not None:
             moves.communication += Cost(self.transfer.mean_bytes, self.transfer.seconds)
         else:
-            moves.bring(made, wanted if wanted is not None else self.target)
+            moves.bring(made, wanted if wanted is not None else self.results[0])
         return moves.cost(result=made)
 
 
 @dataclass(frozen=True, slots=True)
 class MovementPlan(OpPlan):
-    """How an op that only moves elements is done: operands in `sources` become the result in `target`."""
+    """How an op that only moves elements is done."""
 
-    sources: tuple[HloSharding, ...]
-    target: HloSharding
     transfer: BatchedTransfer
     communication: Cost
-    """All of it: operands into place, the transfer, the result from `target` to what is wanted."""
-
-    @property
-    def operands(self) -> tuple[HloSharding, ...]:
-        return self.sources
-
-    @property
-    def results(self) -> tuple[HloSharding, ...]:
-        return (self.target,)
-
-    @property
-    def price(self) -> float:
-        return self.communication.seconds
+    """All of it: operands into place, the transfer, the result to what is wanted."""
 
     def cost(self, prices: Prices, operands: Sequence[ValuePlace], shape: Shape, wanted: HloSharding | None) -> OpCost:
         return OpCost(self.communication)

@@ -135,7 +135,8 @@ def _decided(
     masked = _masked_dims(op.windows_of(op.signatures.index(choice.signature)), choice, operands)
     is_plain = not any(masked) and not any(_enters_once(choice.signature.factors[n]) for n in choice.deferred)
     itself = is_plain and choice.reduce_kind is None and rule.is_same_op and not op.shape.is_tuple
-    return Lowering(choice, shapes, masked, is_plain, broadcast_dims, itself, question)
+    decided = choice.operands, choice.results, choice.seconds
+    return Lowering(*decided, choice, shapes, masked, is_plain, broadcast_dims, itself, question)
 
 
 def _enters_once(factor: Factor) -> bool:

@@ -116,7 +116,8 @@ def _plan(
     if transfer is None:
         return None
     cost = reshard_all_cost(prices, values, sources) + Cost(transfer.mean_bytes, transfer.seconds)
-    return MovementPlan(sources, target, transfer, cost + prices.reshard_cost(shape, target, wanted or target, None))
+    cost += prices.reshard_cost(shape, target, wanted or target, None)
+    return MovementPlan(sources, (target,), cost.seconds, transfer, cost)
 
 
 def reshard_all_cost(prices: Prices, values: Sequence[ValuePlace], targets: Sequence[HloSharding]) -> Cost:
@@ -216,7 +217,7 @@ def _is_better_whole(context: PlanContext, inst: Instruction, wanted: HloShardin
 
 def _moved(context: Context, inst: Instruction, movement: DataMovement, plan: MovementPlan) -> Value:
     """The movement itself: operands into place, their regions put together over what fills the rest."""
-    pairs = zip(movement.arrays, plan.sources, strict=True)
+    pairs = zip(movement.arrays, plan.operands, strict=True)
     local = [reshard(context, array_of(context, o), s, f"operand of a {inst.opcode}").local for o, s in pairs]
     base = local.pop() if movement.base is not None else None
     if movement.fill is not None and not movement.covers:
@@ -226,7 +227,8 @@ def _moved(context: Context, inst: Instruction, movement: DataMovement, plan: Mo
         emitter.op("reverse", local[number].shape, (local[number],), dimensions=dims) if dims else local[number]
         for number, dims in plan.transfer.variants
     ]
-    shape = local_shape(context, inst.shape, plan.target)
+    [target] = plan.results
+    shape = local_shape(context, inst.shape, target)
     with emitter.because(f"elements moved by a {inst.opcode}"):
         made = plan.transfer.pieces.put_together(emitter, operands, shape, base)
-    return Value(made, inst.shape, plan.target)
+    return Value(made, inst.shape, target)
