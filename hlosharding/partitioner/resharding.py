@@ -53,9 +53,11 @@ def reshard(context: Context, value: Value, target: HloSharding, reason: str = "
     return found
 
 
-def reshard_leaves(context: Context, value: AnyValue, targets: Sequence[HloSharding], reason: str) -> AnyValue:
-    """Every array of a value in its target sharding."""
-    moved = [reshard(context, v, t, reason) for v, t in zip(leaves_of(value), targets, strict=True)]
+def reshard_leaves(
+    context: Context, value: AnyValue, targets: Sequence[HloSharding | None], reason: str = "reshard result"
+) -> AnyValue:
+    """Every array of a value in its target sharding; where that is None as `to_wanted`."""
+    moved = [to_wanted(context, v, t, reason) for v, t in zip(leaves_of(value), targets, strict=True)]
     return from_leaves(value.shape, moved)
 
 

@@ -20,8 +20,8 @@ from hlosharding.partitioner.control_flow.call_boundary import (
 )
 from hlosharding.partitioner.partial_sums import may_wait
 from hlosharding.partitioner.regions import MANUAL, note_synced_condition
-from hlosharding.partitioner.resharding import array_of, pack, replicate, reshard_leaves, to_wanted, unpack, value_of
-from hlosharding.partitioner.value import AnyValue, DeferredReduction, Form, Value, from_leaves, leaves_of, parts_of
+from hlosharding.partitioner.resharding import array_of, pack, replicate, reshard_leaves, unpack, value_of
+from hlosharding.partitioner.value import AnyValue, DeferredReduction, Form, Value, leaves_of, parts_of
 from hlosharding.sharding import REPLICATED, HloSharding
 
 Shardings = tuple[HloSharding, ...]
@@ -36,7 +36,7 @@ def conditional(context: Context, inst: Instruction) -> AnyValue | DeferredReduc
     for branch, operand in branches(inst):
         value = value_of(context, operand)
         taken = _parameter_shardings(context, branch.parameters[0], value)
-        value = reshard_leaves(context, value, list(taken), "branch operand")
+        value = reshard_leaves(context, value, taken, "branch operand")
         opened.append(open_computation(context, branch, (forms_of(taken),)))
         operands.append(pack(context, value))
     forms = _result_forms(context, inst, opened)
@@ -87,7 +87,7 @@ def call(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     callee = inst.called[0]
     values = [value_of(context, o) for o in inst.operands]
     taken = [_parameter_shardings(context, p, v) for p, v in zip(callee.parameters, values, strict=True)]
-    moved = [reshard_leaves(context, v, list(t), "argument of a call") for v, t in zip(values, taken, strict=True)]
+    moved = [reshard_leaves(context, v, t, "argument of a call") for v, t in zip(values, taken, strict=True)]
     opened = open_computation(context, callee, [forms_of(t) for t in taken])
     forms = _result_forms(context, inst, [opened])
     body = close_computation(opened, callee, forms)
@@ -105,8 +105,7 @@ def barrier(context: Context, inst: Instruction) -> AnyValue:
     packed = pack(context, value)
     local = context.emitter.local(inst, packed.shape, (packed,))
     made = unpack(context, local, inst.shape, shardings)
-    settled = [to_wanted(context, v, w) for v, w in zip(leaves_of(made), context.wanted_leaves(inst), strict=True)]
-    return from_leaves(inst.shape, settled)
+    return reshard_leaves(context, made, context.wanted_leaves(inst))
 
 
 def token(context: Context, inst: Instruction) -> AnyValue:

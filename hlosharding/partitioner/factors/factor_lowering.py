@@ -14,7 +14,7 @@ from hlosharding.partitioner.context import Context, PlanContext
 from hlosharding.partitioner.factors.collective_matmul import collective_matmul_for, emit_collective_matmul
 from hlosharding.partitioner.factors.lowering_choice import Places, lowering_of
 from hlosharding.partitioner.local_ops import LocalOp, combined, custom_reduction_of, local_rule
-from hlosharding.partitioner.resharding import arrays_of, local_shape, reshard, to_wanted, unpack
+from hlosharding.partitioner.resharding import arrays_of, local_shape, reshard, reshard_leaves, to_wanted, unpack
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of, places_of
 from hlosharding.partitioner.whole_operands import compute_whole
 from hlosharding.rules import Reduce, Signature, signature_of
@@ -49,10 +49,7 @@ def lower_by_factors(context: Context, inst: Instruction, signature: Signature) 
         return DeferredReduction(results[0], wanted[0])
     kind = lowering.choice.reduce_kind
     reason = f"{kind} of partial results" if kind else "reshard result"
-    if not inst.shape.is_tuple:
-        return to_wanted(context, results[0], wanted[0], reason)
-    made = [to_wanted(context, v, w, reason) for v, w in zip(results, wanted, strict=True)]
-    return from_leaves(inst.shape, made)
+    return reshard_leaves(context, from_leaves(inst.shape, results), wanted, reason)
 
 
 def plan_by_signature(

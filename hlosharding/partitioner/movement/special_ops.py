@@ -14,8 +14,8 @@ from hlosharding.partitioner.resharding import (
     deferred_operand,
     reduced,
     reshard,
+    reshard_leaves,
     seen_from,
-    to_wanted,
     value_of,
 )
 from hlosharding.partitioner.value import (
@@ -23,9 +23,7 @@ from hlosharding.partitioner.value import (
     DeferredReduction,
     TupleValue,
     Value,
-    from_leaves,
     from_parts,
-    leaves_of,
     parts_of,
 )
 from hlosharding.partitioner.whole_operands import check_whole, compute_whole
@@ -82,19 +80,12 @@ def take_element(context: Context, inst: Instruction) -> AnyValue | DeferredRedu
     if owes or context.decisions.has_manual_groups:
         element = seen_from(context, reduced(context, element, inst.operands[0]))
     assert not isinstance(element, DeferredReduction)
-    return _as_wanted(context, inst, element)
-
-
-def _as_wanted(context: Context, inst: Instruction, value: AnyValue) -> AnyValue:
-    """The value itself, moved where the instruction's sharding says."""
-    wanted = context.wanted_leaves(inst)
-    made = [to_wanted(context, v, w) for v, w in zip(leaves_of(value), wanted, strict=True)]
-    return from_leaves(value.shape, made)
+    return reshard_leaves(context, element, context.wanted_leaves(inst))
 
 
 def copy(context: Context, inst: Instruction) -> AnyValue:
     """A copy (often a former annotation) is its operand in the copy's sharding; no op is needed."""
-    return _as_wanted(context, inst, value_of(context, inst.operands[0]))
+    return reshard_leaves(context, value_of(context, inst.operands[0]), context.wanted_leaves(inst))
 
 
 def convert(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:

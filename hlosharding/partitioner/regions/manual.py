@@ -18,12 +18,13 @@ from hlosharding.partitioner.resharding import (
     pack,
     replicate,
     reshard,
+    reshard_leaves,
     seen_from,
     to_wanted,
     unpack,
     value_of,
 )
-from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of
+from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, leaves_of
 from hlosharding.sharding import REPLICATED, HloSharding, replicate_on_dims
 from hlosharding.spmd import (
     Devices,
@@ -197,9 +198,7 @@ def communicate(context: Context, inst: Instruction) -> AnyValue:
     shapes = [local_shape(context, s, t) for s, t in zip(inst.shape.leaves, targets, strict=True)]
     shape = inst.shape.tuple(tuple(shapes)) if inst.shape.is_tuple else shapes[0]
     local = context.emitter.local(inst, shape, [m.local for m in moved])
-    made = leaves_of(unpack(context, local, inst.shape, list(targets)))
-    wanted = context.wanted_leaves(inst)
-    return from_leaves(inst.shape, [to_wanted(context, v, w) for v, w in zip(made, wanted, strict=True)])
+    return reshard_leaves(context, unpack(context, local, inst.shape, targets), context.wanted_leaves(inst))
 
 
 def _mixed_dims(inst: Instruction) -> tuple[int, ...]:

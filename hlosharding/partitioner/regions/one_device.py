@@ -20,8 +20,8 @@ from hlosharding.errors import PartitionError
 from hlosharding.ir import Computation, Instruction, Shape
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.regions.manual import MANUAL
-from hlosharding.partitioner.resharding import pack, replicate, to_wanted, unpack, value_of
-from hlosharding.partitioner.value import AnyValue, from_leaves, leaves_of, map_leaves
+from hlosharding.partitioner.resharding import pack, replicate, reshard_leaves, unpack, value_of
+from hlosharding.partitioner.value import AnyValue, leaves_of, map_leaves
 from hlosharding.partitioner.whole_operands import warn_of_gathers
 from hlosharding.rules import Opaque, signature_of
 from hlosharding.sharding import REPLICATED, HloSharding
@@ -91,13 +91,12 @@ def act_once(context: Context, inst: Instruction) -> AnyValue:
 
 def handed_out(context: Context, inst: Instruction, local: Instruction) -> AnyValue:
     """To all devices where somebody reads it: what the others hold is zeros."""
-    made = leaves_of(unpack(context, local, inst.shape, [REPLICATED] * len(inst.shape.leaves)))
-    for value in made:
+    made = unpack(context, local, inst.shape, [REPLICATED] * len(inst.shape.leaves))
+    for value in leaves_of(made):
         if inst.users and value.shape.is_array:
             value.reduce_kind = "or" if value.shape.element_type == "pred" else "add"
             value.sharding = HloSharding.unreduced()
-    leaves = zip(made, context.wanted_leaves(inst), strict=True)
-    return from_leaves(inst.shape, [to_wanted(context, v, w, "result of one device") for v, w in leaves])
+    return reshard_leaves(context, made, context.wanted_leaves(inst), "result of one device")
 
 
 def nothing(emitter: Emitter, shape: Shape) -> Instruction:
