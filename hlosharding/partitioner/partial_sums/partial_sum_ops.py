@@ -7,7 +7,7 @@ does not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import partial, wraps
 from typing import NamedTuple
 
 import numpy as np
@@ -37,15 +37,32 @@ def _partial_sums(context: Context, inst: Instruction, operand: Instruction) -> 
     return None if deferred is None else deferred.partial
 
 
+OnPartialSums = Callable[[Context, Instruction], Value | None]
+
+
+def _on_first(act: Callable[[Context, Instruction, Value], Value | None]) -> OnPartialSums:
+    """An op on the partial sums that its first operand is; None where that is whole."""
+
+    @wraps(act)
+    def on_partial_sums(context: Context, inst: Instruction) -> Value | None:
+        found = _partial_sums(context, inst, inst.operands[0])
+        return None if found is None else act(context, inst, found)
+
+    return on_partial_sums
+
+
+def _made_of(partial_sums: Value, inst: Instruction, local: Instruction, sharding: HloSharding | None = None) -> Value:
+    """An op's result, partial sums as what it was done on is; `sharding`: where it lies otherwise."""
+    return Value(local, inst.shape, sharding or partial_sums.sharding, partial_sums.reduce_kind)
+
+
 def _sum(context: Context, inst: Instruction, kind: str) -> Value | None:
     """partial sums + partial sums, in the same groups by then, of the reduction `kind`, which the op itself is."""
     both = _of_same_devices(context, (_partial_sums(context, inst, o) for o in inst.operands))
     if both is None or both[0].reduce_kind != kind:
         return None
     left, right = both
-    return Value(
-        context.emitter.local(inst, left.local.shape, (left.local, right.local)), inst.shape, left.sharding, kind
-    )
+    return _made_of(left, inst, context.emitter.local(inst, left.local.shape, (left.local, right.local)))
 
 
 def _of_same_devices(context: Context, found: Iterable[Value | None]) -> tuple[Value, Value] | None:
@@ -92,68 +109,50 @@ def _scaled(context: Context, inst: Instruction, positions: tuple[int, ...]) -> 
             continue
         whole = reshard(context, factor, target)
         operands = (partial_sums.local, whole.local) if position == 0 else (whole.local, partial_sums.local)
-        return Value(
-            context.emitter.local(inst, partial_sums.local.shape, operands), inst.shape, partial_sums.sharding, "add"
-        )
+        return _made_of(partial_sums, inst, context.emitter.local(inst, partial_sums.local.shape, operands))
     return None
 
 
-def _negated(context: Context, inst: Instruction) -> Value | None:
+@_on_first
+def _negated(context: Context, inst: Instruction, partial_sums: Value) -> Value | None:
     """- partial sums."""
-    partial_sums = _partial_sums(context, inst, inst.operands[0])
-    if partial_sums is None or partial_sums.reduce_kind != "add":
+    if partial_sums.reduce_kind != "add":
         return None
-    return Value(
-        context.emitter.local(inst, partial_sums.local.shape, (partial_sums.local,)),
-        inst.shape,
-        partial_sums.sharding,
-        "add",
-    )
+    return _made_of(partial_sums, inst, context.emitter.local(inst, partial_sums.local.shape, (partial_sums.local,)))
 
 
-def _widened(context: Context, inst: Instruction) -> Value | None:
+@_on_first
+def _widened(context: Context, inst: Instruction, partial_sums: Value) -> Value | None:
     """Partial sums of a wider float: their sum is only more exact.  (Integers wrap around in their own width.)"""
-    partial_sums = _partial_sums(context, inst, inst.operands[0])
-    if partial_sums is None or not (partial_sums.shape.is_floating and inst.shape.is_floating):
+    if not (partial_sums.shape.is_floating and inst.shape.is_floating):
         return None
     if inst.shape.element_type not in _WIDER.get(partial_sums.shape.element_type, ()):
         return None
     shape = partial_sums.local.shape.with_type(inst.shape.element_type)
-    return Value(
-        context.emitter.local(inst, shape, (partial_sums.local,)),
-        inst.shape,
-        partial_sums.sharding,
-        partial_sums.reduce_kind,
-    )
+    return _made_of(partial_sums, inst, context.emitter.local(inst, shape, (partial_sums.local,)))
 
 
 _WIDER = {"f16": ("f32", "f64"), "bf16": ("f32", "f64"), "f32": ("f64",)}
 
 
-def _transposed(context: Context, inst: Instruction) -> Value | None:
+@_on_first
+def _transposed(context: Context, inst: Instruction, partial_sums: Value) -> Value:
     """The partial sums' dims, and their tiles, in another order."""
-    partial_sums = _partial_sums(context, inst, inst.operands[0])
-    if partial_sums is None:
-        return None
     sharding, order = partial_sums.sharding, inst.dimensions
     if sharding.kind == "tiled":
         tiles = sharding.tiles.array
         sharding = _unreduced_like(tiles.transpose(*order, *range(len(order), tiles.ndim)), sharding)
-    return Value(context.emitter.transpose(partial_sums.local, order), inst.shape, sharding, partial_sums.reduce_kind)
+    return _made_of(partial_sums, inst, context.emitter.transpose(partial_sums.local, order), sharding)
 
 
-def _reshaped(context: Context, inst: Instruction) -> Value | None:
+@_on_first
+def _reshaped(context: Context, inst: Instruction, partial_sums: Value) -> Value | None:
     """The partial sums reshaped, where their tiles line up with the result's dims."""
-    partial_sums = _partial_sums(context, inst, inst.operands[0])
-    sharding = (
-        None
-        if partial_sums is None
-        else _sharding_after_reshape(partial_sums.sharding, partial_sums.shape.dims, inst.shape.dims)
-    )
-    if partial_sums is None or sharding is None:
+    sharding = _sharding_after_reshape(partial_sums.sharding, partial_sums.shape.dims, inst.shape.dims)
+    if sharding is None:
         return None
     local = context.emitter.reshape(partial_sums.local, sharding.tile_shape(inst.shape.dims))
-    return Value(local, inst.shape, sharding, partial_sums.reduce_kind)
+    return _made_of(partial_sums, inst, local, sharding)
 
 
 def _sharding_after_reshape(
@@ -177,11 +176,11 @@ def _unreduced_like(tiles: np.ndarray, like: HloSharding) -> HloSharding:
     return HloSharding.subgroup(tiles, like.subgroup_types).meaning
 
 
-def _reduced(context: Context, inst: Instruction) -> Value | None:
+@_on_first
+def _reduced(context: Context, inst: Instruction, partial_sums: Value) -> Value | None:
     """A sum of partial sums over dims that no device has a part of; the largest of partial maxima, and so on."""
-    partial_sums = _partial_sums(context, inst, inst.operands[0])
     signature = signature_of(inst)
-    if partial_sums is None or len(inst.operands) != 2 or not isinstance(signature, Signature):
+    if len(inst.operands) != 2 or not isinstance(signature, Signature):
         return None
     kinds = {f.owes.kind for f in signature.factors if isinstance(f.owes, Reduce)}
     sharding = _without_dims(partial_sums.sharding, inst.dimensions)
@@ -191,8 +190,7 @@ def _reduced(context: Context, inst: Instruction) -> Value | None:
     if not is_neutral(init.local, next(iter(kinds))):
         return None
     shape = local_shape(context, inst.shape, sharding)
-    local = context.emitter.local(inst, shape, (partial_sums.local, init.local))
-    return Value(local, inst.shape, sharding, partial_sums.reduce_kind)
+    return _made_of(partial_sums, inst, context.emitter.local(inst, shape, (partial_sums.local, init.local)), sharding)
 
 
 def _without_dims(sharding: HloSharding, dims: tuple[int, ...]) -> HloSharding | None:
@@ -204,11 +202,9 @@ def _without_dims(sharding: HloSharding, dims: tuple[int, ...]) -> HloSharding |
     return _unreduced_like(np.squeeze(sharding.tiles.array, dims), sharding)
 
 
-def _cut(context: Context, inst: Instruction) -> Value | None:
+@_on_first
+def _cut(context: Context, inst: Instruction, partial_sums: Value) -> Value | None:
     """A part of the partial sums, along dims that are whole on every device."""
-    partial_sums = _partial_sums(context, inst, inst.operands[0])
-    if partial_sums is None:
-        return None
     sharding, dims = partial_sums.sharding, zip(inst.slice_dims, inst.operands[0].shape.dims, strict=True)
     cut = tuple(number for number, (part, size) in enumerate(dims) if part != SliceDim(0, size, 1))
     if _without_dims(sharding, cut) is None:
@@ -216,8 +212,7 @@ def _cut(context: Context, inst: Instruction) -> Value | None:
     local = partial_sums.local.shape.dims
     parts = tuple(d if n in cut else SliceDim(0, local[n], 1) for n, d in enumerate(inst.slice_dims))
     shape = local_shape(context, inst.shape, sharding)
-    made = context.emitter.op("slice", shape, (partial_sums.local,), slice_dims=parts)
-    return Value(made, inst.shape, sharding, partial_sums.reduce_kind)
+    return _made_of(partial_sums, inst, context.emitter.op("slice", shape, (partial_sums.local,), slice_dims=parts))
 
 
 def _put(context: Context, inst: Instruction) -> Value | None:
@@ -232,8 +227,7 @@ def _put(context: Context, inst: Instruction) -> Value | None:
     if _without_dims(whole.sharding, cut) is None:
         return None
     places = [replicate(context, place).local for place in arrays_of(context, inst.operands[2:])]
-    local = context.emitter.local(inst, whole.local.shape, (whole.local, part.local, *places))
-    return Value(local, inst.shape, whole.sharding, whole.reduce_kind)
+    return _made_of(whole, inst, context.emitter.local(inst, whole.local.shape, (whole.local, part.local, *places)))
 
 
 def _scattered(context: Context, inst: Instruction) -> Value | None:
@@ -280,9 +274,10 @@ def _shardings_of_rows(inst: Instruction, updates: Value, rank: int) -> tuple[Hl
     return found, made
 
 
-def _copied(context: Context, inst: Instruction) -> Value | None:
+@_on_first
+def _copied(_context: Context, _inst: Instruction, partial_sums: Value) -> Value:
     """A copy is often a former annotation: see `waiting_pays` for how that binds."""
-    return _partial_sums(context, inst, inst.operands[0])
+    return partial_sums
 
 
 Together = tuple[frozenset[int], ...]
@@ -321,7 +316,7 @@ def _if_it_adds(inst: Instruction) -> Together:
 class DeferralRule(NamedTuple):
     """What an op means to reductions that wait."""
 
-    on_partial_sums: Callable[[Context, Instruction], Value | None] | None = None
+    on_partial_sums: OnPartialSums | None = None
     """The op on partial sums; None where these do not allow it.  No function: never."""
     is_sum: bool = False
     """Does it add up (or take the largest of, ...) its terms, so that two deferred reductions become one?"""
