@@ -74,7 +74,7 @@ def partition_module(
     passes = per_device_passes(program, decisions.prices, has_manual_groups=decisions.has_manual_groups)
     run_passes(local, passes, dump=dump)
     overrides = sharding_overrides(module, dict(table.shardings), program.undecided, table.reasons, bypassed)
-    return LocalProgram(local, [*program.warnings, *left_undone(module)], overrides, table, context.plans)
+    return LocalProgram(local, [*program.warnings, *left_undone(module)], tuple(overrides), table, context.plans)
 
 
 _CHANNELED = COLLECTIVES | {"custom-call", "send", "recv", "send-done", "recv-done"}

@@ -30,25 +30,6 @@ Situation = tuple[int, ...]
 """The number of an op's kind, and of the shardings of its result and operands (`uid`; -1: none)."""
 
 
-@dataclass(slots=True)
-class OpKinds:
-    """Ops by all that their costs depend on, but for how their values lie."""
-
-    _numbers: dict[Any, int] = field(default_factory=dict[Any, int])
-    _of: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
-
-    def situation(self, op: Instruction, shardings: Mapping[int, HloSharding]) -> Situation:
-        """An op under a table of shardings: it costs what others in the same situation cost."""
-        kind = self._of.get(op)
-        if kind is None:
-            kind = self._of[op] = self._numbers.setdefault(_all_that_counts(op), len(self._numbers))
-        found = [kind]
-        for value in (op, *map(original_of, op.operands)):
-            lies = shardings.get(value.id)
-            found.append(-1 if lies is None else lies.uid)
-        return tuple(found)
-
-
 def _all_that_counts(op: Instruction) -> Any:
     """Of what an op costs between given shardings; itself where it is like no other."""
     signature = signature_of(op)
@@ -97,7 +78,9 @@ class OpPrices:
     """Prices of the ops of one program under a table of shardings, some of which are taken to be others."""
 
     context: PlanContext
-    kinds: OpKinds
+    _numbers: dict[Any, int] = field(default_factory=dict[Any, int])
+    """Of ops by all that their costs depend on, but for how their values lie."""
+    _kinds: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
     _known: dict[Any, _Priced] = field(default_factory=dict[Any, _Priced])
     _tables: dict[Any, Numbers] = field(default_factory=dict[Any, Numbers])
     _preferred: dict[Any, list[HloSharding]] = field(default_factory=dict[Any, list[HloSharding]])
@@ -189,8 +172,14 @@ class OpPrices:
         return _Priced(cost.seconds(prices), (cost.is_result_moved, *is_moved))
 
     def _situation(self, op: Instruction, others: Shardings) -> Situation:
+        """An op under the table, or others: it costs what others in the same situation cost."""
         table = self.context.shardings
-        return self.kinds.situation(op, ChainMap(dict(others), table) if others else table)
+        shardings = ChainMap(dict(others), table) if others else table
+        kind = self._kinds.get(op)
+        if kind is None:
+            kind = self._kinds[op] = self._numbers.setdefault(_all_that_counts(op), len(self._numbers))
+        lie = [shardings.get(value.id) for value in (op, *map(original_of, op.operands))]
+        return kind, *[-1 if sharding is None else sharding.uid for sharding in lie]
 
 
 def _anywhere(place: ValuePlace) -> ValuePlace:

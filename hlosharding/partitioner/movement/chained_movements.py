@@ -6,7 +6,7 @@ slices and a concatenation: each becomes regions of the first operands.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -83,31 +83,16 @@ def _composed(outer: Region, inner: Region) -> Region | None:
 
     None where steps on both sides of the array between them are out of step.
     """
-    dims = range(len(outer.sizes))
-    lines = [_composed_line(_line(outer, dim), _line(inner, dim)) for dim in dims]
-    found = [line for line in lines if line is not None]
-    return _region(inner.operand, found) if len(found) == len(lines) else None
+    lines = [_composed_line(one, other) for one, other in zip(_lines(outer), _lines(inner), strict=True)]
+    if None in lines:
+        return None
+    sizes, source, target, source_steps, target_steps = zip(*lines, strict=True) if lines else ((),) * 5
+    return Region(inner.operand, sizes, source, target, source_steps, target_steps)
 
 
-def _line(region: Region, dim: int) -> _Line:
-    return _Line(
-        region.sizes[dim],
-        region.source[dim],
-        region.target[dim],
-        region.source_steps[dim],
-        region.target_steps[dim],
-    )
-
-
-def _region(operand: int, lines: Sequence[_Line]) -> Region:
-    return Region(
-        operand,
-        tuple(line.size for line in lines),
-        tuple(line.source for line in lines),
-        tuple(line.target for line in lines),
-        tuple(line.source_step for line in lines),
-        tuple(line.target_step for line in lines),
-    )
+def _lines(region: Region) -> Iterator[_Line]:
+    columns = region.sizes, region.source, region.target, region.source_steps, region.target_steps
+    return map(_Line._make, zip(*columns, strict=True))
 
 
 def _composed_line(outer: _Line, inner: _Line) -> _Line | None:

@@ -51,10 +51,8 @@ class DataMovement:
         return tuple(d for d in every if not self.regions or not all(self._keeps(d, r) for r in self.regions))
 
     def _keeps(self, dim: int, region: Region) -> bool:
-        at = region.source[dim], region.target[dim], region.source_steps[dim], region.target_steps[dim]
-        return (
-            at == (0, 0, 1, 1) and region.sizes[dim] == self.dims[dim] == self.operands[region.operand].shape.dims[dim]
-        )
+        size = self.operands[region.operand].shape.dims[dim]
+        return region.is_whole_along(dim) and region.sizes[dim] == self.dims[dim] == size
 
 
 def op_movement(inst: Instruction) -> DataMovement | None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from hlosharding.ir import Instruction, Module, rewrite
-from hlosharding.partitioner.prices import Cost, Prices
+from hlosharding.partitioner.prices import Prices
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, leaves_of
 from hlosharding.sharding import HloSharding
 
@@ -72,26 +72,13 @@ def sharding_overrides(
     undecided: Mapping[Instruction, AnyValue | DeferredReduction],
     why: Mapping[int, str],
     bypassed: Mapping[Instruction, ShardingOverride],
-) -> tuple[ShardingOverride, ...]:
+) -> Iterator[ShardingOverride]:
     """The sharding overrides of a program made with the table `shardings`, in program order.
 
     `undecided` is what became of values that the table lacks, or whose sum may have waited; `why` says for which
     instructions the table was changed for another reason than that they are read in part.  `bypassed`: those of values
     that the user annotated.
     """
-    given = module.shardings
-    if not undecided and not bypassed and (shardings is given or shardings == given):
-        return ()
-    return tuple(_found(module, shardings, undecided, why, bypassed))
-
-
-def _found(
-    module: Module,
-    shardings: Mapping[int, HloSharding],
-    undecided: Mapping[Instruction, AnyValue | DeferredReduction],
-    why: Mapping[int, str],
-    bypassed: Mapping[Instruction, ShardingOverride],
-) -> Iterator[ShardingOverride]:
     changed = {i for i, sharding in module.shardings.items() if shardings.get(i) is not sharding}
     listed = changed.union([i.id for i in undecided], [i.id for i in bypassed])
     for inst in [i for i in module.instructions if i.id in listed]:
@@ -136,21 +123,15 @@ def bypassed_annotations(
         inst: _override(inst, value, read, prices)
         for inst, value in moved.items()
         if value.local not in live and value.local.computation in local.computations
-        for read in [next(_read(value, live), None)]
+        # The same elements as somebody reads them.
+        for read in [next((other for other in value.reshards.values() if other.local in live), None)]
         if read is not None
     }
-
-
-def _read(value: Value, live: set[Instruction]) -> Iterator[Value]:
-    """The same elements as somebody reads them."""
-    return (other for other in value.reshards.values() if other.local in live)
 
 
 def _override(inst: Instruction, asked: Value, read: Value, prices: Prices) -> ShardingOverride:
     there = prices.reshard_cost(asked.shape, read.sharding, asked.sharding, None)
     back = prices.reshard_cost(asked.shape, asked.sharding, read.sharding, None)
-    return ShardingOverride(inst, asked.sharding, read.sharding, _why(there + back))
-
-
-def _why(cost: Cost) -> str:
-    return f"{BYPASSED}; keeping it would move {cost.mean_bytes:,.0f} bytes in {cost.seconds * 1e6:.3g} us"
+    cost = there + back
+    why = f"{BYPASSED}; keeping it would move {cost.mean_bytes:,.0f} bytes in {cost.seconds * 1e6:.3g} us"
+    return ShardingOverride(inst, asked.sharding, read.sharding, why)
