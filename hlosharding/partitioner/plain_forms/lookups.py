@@ -6,6 +6,8 @@ every device gets what it lacks.  Where little of the array is looked up, adding
 
 from __future__ import annotations
 
+from functools import partial
+
 from hlosharding.ir import Instruction, SliceDim
 from hlosharding.partitioner.plain_forms.lines import Line, lines_of
 from hlosharding.partitioner.plain_forms.places import plain_sharding
@@ -21,18 +23,17 @@ def lookup_form(inst: Instruction) -> Form | None:
     sharding = plain_sharding(x)
     if sharding is None or not inst.shape.size or inst.shape.size < _LEAST_PART * x.shape.size:
         return None
-    partial = [d for d, size in enumerate(x.shape.dims) if how.slice_sizes[d] != size]
-    if not any(sharding.num_tiles_along(d) > 1 for d in partial):
+    cut = [d for d, size in enumerate(x.shape.dims) if how.slice_sizes[d] != size]
+    if not any(sharding.num_tiles_along(d) > 1 for d in cut):
         return None
     lines = lines_of(inst)
     if lines is None or not all(line.is_inside(size) for line, size in zip(lines, x.shape.dims, strict=True)):
         return None
-    return _cut
+    return partial(_cut, lines=lines)
 
 
-def _cut(write: Writer) -> None:
-    inst, lines = write.inst, lines_of(write.inst)
-    assert lines is not None, "asked by lookup_form"
+def _cut(write: Writer, lines: tuple[Line, ...]) -> None:
+    inst = write.inst
     made = write("slice", inst.operands[0], slice_dims=tuple(SliceDim(n.start, n.end, n.step) for n in lines))
     backwards = tuple(d for d, line in enumerate(lines) if line.is_reversed)
     if backwards:

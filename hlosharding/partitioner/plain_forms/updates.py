@@ -12,6 +12,7 @@ of the updates moves.  A window that is assigned, with nothing between its eleme
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -34,13 +35,13 @@ def update_form(inst: Instruction) -> Form | None:
     if len(inst.operands) != 3 or not inst.shape.is_array or inst.scatter_dims.input_batching_dims:
         return None
     how, x = addressing(inst), inst.operands[0].shape
-    partial = [d for d in range(x.rank) if how.slice_sizes[d] != x.dims[d]]
-    if not is_split_along(inst, partial) or 0 in inst.operands[2].shape.dims:
+    cut = [d for d in range(x.rank) if how.slice_sizes[d] != x.dims[d]]
+    if not is_split_along(inst, cut) or 0 in inst.operands[2].shape.dims:
         return None
     lines = lines_of(inst)
     if lines is None or not _is_worth_it(inst, lines):
         return None
-    return _at_their_places
+    return partial(_at_their_places, lines=lines)
 
 
 def _is_worth_it(inst: Instruction, lines: tuple[Line, ...]) -> bool:
@@ -55,10 +56,8 @@ def _is_worth_it(inst: Instruction, lines: tuple[Line, ...]) -> bool:
     return reach >= _LEAST_PART * x.size and (kind != "other" or is_elementwise(inst.called[0]))
 
 
-def _at_their_places(write: Writer) -> None:
+def _at_their_places(write: Writer, lines: tuple[Line, ...]) -> None:
     inst, x = write.inst, write.inst.operands[0]
-    lines = lines_of(inst)
-    assert lines is not None, "asked by update_form"
     if any(line.is_outside(size) for line, size in zip(lines, x.shape.dims, strict=True)):
         write.replace_by(write("copy", x))
         return
