@@ -12,7 +12,7 @@ from typing import Any
 from hlosharding.cost import Machine
 from hlosharding.ir import ElementReaders, Instruction, Shape
 from hlosharding.partitioner.choice import Lowering, MovementPlan, ReshapePlan
-from hlosharding.partitioner.prices import ObjectivePrices, Prices
+from hlosharding.partitioner.prices import Prices
 from hlosharding.partitioner.value import Form
 from hlosharding.sharding import TileAssignment
 from hlosharding.spmd import ManualGroups
@@ -74,7 +74,7 @@ class Decisions:
     def inside(self, groups: ManualGroups) -> Decisions:
         """What is decided for the groups of a region."""
         if groups.size not in self.by_group_size:
-            prices = ObjectivePrices(self.prices.machine.with_devices(groups.size), self.prices.objective)
+            prices = Prices(self.prices.machine.with_devices(groups.size), self.prices.objective)
             self.by_group_size[groups.size] = Decisions(
                 prices,
                 overlap=self.overlap,
@@ -89,7 +89,7 @@ class Decisions:
 @lru_cache(maxsize=8)
 def _known(machine: Machine, objective: str, mesh: TileAssignment | None, only_propagated: bool) -> Decisions:
     """Whose tables all programs of these prices share."""
-    return Decisions(ObjectivePrices(machine, objective), mesh=mesh, only_propagated=only_propagated)
+    return Decisions(Prices(machine, objective), mesh=mesh, only_propagated=only_propagated)
 
 
 _MOST_REMEMBERED = 1 << 15

@@ -6,7 +6,7 @@ that promise most; the choice itself is `factor_choice`'s.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -73,8 +73,7 @@ class _InSeconds(Prices):
         return seconds
 
     def compute_seconds(self, points: Number, nbytes: Number, contracts: bool) -> Number:
-        rate = self.machine.flops("f32") if contracts else self.machine.vector_flops
-        return 2 * points / rate + nbytes / self.machine.memory_bandwidth
+        return self.flop_seconds(points, contracts) + nbytes / self.machine.memory_bandwidth
 
 
 def alternatives_of(plan: OpPlan, *, most: int = 3) -> SplitAlternatives | None:
@@ -85,7 +84,8 @@ def alternatives_of(plan: OpPlan, *, most: int = 3) -> SplitAlternatives | None:
         return None
     question, choice = plan.question, plan.choice
     pricing = _Pricing(question)
-    chosen = pricing.priced(_problem_of(question.problems, choice), choice.space, "")
+    problem = next(problem for problem in question.problems if problem.signature == choice.signature)
+    chosen = pricing.priced(problem, choice.space, "")
     found = {one.space: one for one in pricing.all_promising(chosen) if one.space != choice.space}
     best: dict[HloSharding, SplitAlternative] = {}
     for figure in ("comm_bytes", "seconds", "memory_bytes"):
@@ -94,10 +94,6 @@ def alternatives_of(plan: OpPlan, *, most: int = 3) -> SplitAlternatives | None:
         best |= {one.space: one for one in better[:most]}
     others = tuple(sorted(best.values(), key=lambda one: (one.comm_bytes, one.seconds)))
     return SplitAlternatives(chosen, others, min(found.values(), key=lambda one: one.price, default=None))
-
-
-def _problem_of(problems: Sequence[ChoiceProblem], choice: FactorChoice) -> ChoiceProblem:
-    return next(problem for problem in problems if problem.signature == choice.signature)
 
 
 class _Pricing:
@@ -110,17 +106,12 @@ class _Pricing:
 
     def all_promising(self, chosen: SplitAlternative) -> Iterator[SplitAlternative]:
         """Those with the lowest bounds, whatever work they repeat."""
-        splits, most_work = promising_splits(self.question.problems, self.prices, self.question.mesh, most=_MOST_PRICED)
+        problems, mesh = self.question.problems, self.question.mesh
+        splits, most_work = promising_splits(problems, self.prices, mesh, most=_MOST_PRICED, may_repeat=True)
         for problem, space, work in splits:
-            yield self._judged(self.priced(problem, space, ""), chosen, work, most_work)
-
-    def _judged(
-        self, found: SplitAlternative, chosen: SplitAlternative, work: float, most_work: float
-    ) -> SplitAlternative:
-        if work > most_work:
-            allowed = f"{work:.3g} of the op on a device, where {most_work:.3g} is allowed"
-            return replace(found, excluded=f"repeats work: {allowed}")
-        return replace(found, excluded=self._why_not(found, chosen))
+            found = self.priced(problem, space, "")
+            why = f"repeats work: {work:.3g} of the op on a device, where {most_work:.3g} is allowed"
+            yield replace(found, excluded=why if work > most_work else self._why_not(found, chosen))
 
     def _why_not(self, found: SplitAlternative, chosen: SplitAlternative) -> str:
         if chosen.comm_bytes == 0 < found.comm_bytes:

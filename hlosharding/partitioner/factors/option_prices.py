@@ -43,7 +43,7 @@ def prices_of_options(
     """
     decisions = context.decisions
     op, lie = op_of(decisions, inst, signature, operands), tuple([tuple([s.uid for s in one]) for one in options])
-    key = (op, slots, lie, *key_of_places(operands, (wanted,)))
+    key = (id(op), slots, lie, *key_of_places(operands, (wanted,)))
     known = decisions.option_prices
     if key not in known:
         known[key] = _prices_of_options(context, problems_of(inst, signature, operands, (wanted,)), slots, options)

@@ -17,7 +17,7 @@ from hlosharding.partitioner.factors.factor_roles import splittable
 from hlosharding.partitioner.factors.least_seconds import least_seconds
 from hlosharding.partitioner.factors.split_prices import priced_split
 from hlosharding.partitioner.factors.splits import Splits, axes_of, splits_by_axes
-from hlosharding.partitioner.prices import ObjectivePrices
+from hlosharding.partitioner.prices import Prices
 from hlosharding.partitioner.value import ValuePlace
 from hlosharding.rules import Factor, Reduce, Signature
 from hlosharding.sharding import HloSharding, TileAssignment
@@ -92,7 +92,7 @@ MATMUL = Signature(
 
 @given(st.randoms(use_true_random=False), st.sampled_from(["bytes", "time"]))
 def test_no_price_is_below_the_bound(random: Random, objective: str) -> None:
-    problem, prices = _problem(random), ObjectivePrices(machines.h100(8), objective)
+    problem, prices = _problem(random), Prices(machines.h100(8), objective)
     spaces = [claim.space for claim in problem.full_claims()]
     splits = splits_by_axes(spaces, MESH, 3, problem.is_possible) or Splits.of(spaces, 3, 8)
     bounds = least_seconds(problem, splits, prices)
