@@ -9,6 +9,7 @@ reductions are made when somebody asks for the value.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from hlosharding.errors import PartitionError
 from hlosharding.ir import Instruction, Shape
@@ -22,6 +23,7 @@ from hlosharding.partitioner.value import (
     Value,
     from_leaves,
     leaves_of,
+    map_leaves,
     parts_of,
 )
 from hlosharding.reshard import is_partial, plan_steps
@@ -126,8 +128,12 @@ def _by_steps(context: Context, value: Value, target: HloSharding, reason: str) 
             local = step.emit(emitter, local)
     if is_partial(value.sharding):
         emitter.note_partial_sums(value.local, written)
-    left = kind if is_partial(target) else None
-    made = Value(local, value.shape, target, left, broadcast_dims=value.broadcast_dims)
+    return _copied_to(value, target, local, reduce_kind=kind if is_partial(target) else None)
+
+
+def _copied_to(value: Value, target: HloSharding, local: Instruction, **more: Any) -> Value:
+    """The value as it lies elsewhere; from there it can be had as it was."""
+    made = Value(local, value.shape, target, broadcast_dims=value.broadcast_dims, **more)
     made.reshards[value.sharding] = value
     return made
 
@@ -136,9 +142,7 @@ def _as_narrow(context: Context, value: Value, narrow: Value, target: HloShardin
     """Elements travel as what they were before a convert made them wider."""
     moved = reshard(context, narrow, target, reason)
     local = context.emitter.op("convert", local_shape(context, value.shape, target), (moved.local,))
-    made = Value(local, value.shape, target, before_widening=moved, broadcast_dims=value.broadcast_dims)
-    made.reshards[value.sharding] = value
-    return made
+    return _copied_to(value, target, local, before_widening=moved)
 
 
 def _as_slice(context: Context, value: Value, target: HloSharding, dims: tuple[int, ...], reason: str) -> Value:
@@ -155,10 +159,7 @@ def _as_slice(context: Context, value: Value, target: HloSharding, dims: tuple[i
     moved = reshard(context, part, wanted, reason).local
     kept = [d for d in range(len(tile)) if d not in dims]
     line = emitter.reshape(moved, [moved.shape.dims[d] for d in kept])
-    local = emitter.broadcast(line, target.tile_shape(value.shape.dims), kept)
-    made = Value(local, value.shape, target, broadcast_dims=value.broadcast_dims)
-    made.reshards[value.sharding] = value
-    return made
+    return _copied_to(value, target, emitter.broadcast(line, target.tile_shape(value.shape.dims), kept))
 
 
 # Manual groups
@@ -170,17 +171,18 @@ def _in_groups(context: Context, value: Value, target: HloSharding, reason: str)
         raise PartitionError(f"{value.sharding} cannot become {target} without leaving its manual region")
     groups = manual_groups_of(target)
     inner = context.inside(groups)
-    source = seen_from(inner, value)
-    assert isinstance(source, Value)
-    made = seen_from(context, reshard(inner, source, sharding_in_groups(target, groups), reason))
-    assert isinstance(made, Value)
-    return made
+    moved = reshard(inner, _seen_from(inner, value), sharding_in_groups(target, groups), reason)
+    return _seen_from(context, moved)
 
 
 def seen_from(context: Context, value: AnyValue) -> AnyValue:
     """The same local arrays as this context sees them: from inside its manual region, or from outside of all."""
     if isinstance(value, TupleValue):
-        return from_leaves(value.shape, [v for part in value.leaves for v in leaves_of(seen_from(context, part))])
+        return map_leaves(value, lambda part: _seen_from(context, part))
+    return _seen_from(context, value)
+
+
+def _seen_from(context: Context, value: Value) -> Value:
     here = context.manual_groups
     if value.manual_groups is here or value.manual_groups == here:
         return value

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from hlosharding.ir import Instruction, Module, arguments, callers, collective_kind, while_parts
-from hlosharding.sharding import HloSharding, tile_table
+from hlosharding.sharding import HloSharding
 from hlosharding.spmd.participants import Devices, device_groups, devices_of, permute_pairs
 
 _ARITHMETIC: dict[str, Callable[..., np.ndarray]] = {
@@ -274,14 +274,10 @@ def _tile_classes(sharding: HloSharding, count: int) -> np.ndarray:
     rank = len(sharding.data_dims)
     tiles = sharding.tiles.array
     split = [d for d in range(tiles.ndim) if d < rank or sharding.subgroup_types[d - rank] != "replicated"]
-    if len(split) == rank:
-        table = np.array(tile_table(sharding, rank, count)).reshape(count, rank)
-        return np.unique(table, axis=0, return_inverse=True)[1].reshape(-1)
     out = np.zeros(count, np.int64)
     rest = [d for d in range(tiles.ndim) if d not in split]
     rows = tiles.transpose([*split, *rest]).reshape(int(np.prod([tiles.shape[d] for d in split])), -1)
-    for number, row in enumerate(rows):
-        out[row] = number
+    out[rows] = np.arange(len(rows))[:, None]
     return out
 
 

@@ -256,7 +256,7 @@ def promising_splits(
     most: int,
     may_repeat: bool = False,
 ) -> tuple[list[Promising], float]:
-    """The splits with the lowest bounds, of no more work than `choose` allows or of any, and the work that it allows."""
+    """The splits with the lowest bounds, of no more work than `choose` allows, or of any; and that work."""
     pools = [_Pool(problem, prices, mesh) for problem in problems]
     limit = MORE_WORK * _necessary_work(pools)
     lean = _leanest(pools, math.inf if may_repeat else limit, most, claimed_only=False)

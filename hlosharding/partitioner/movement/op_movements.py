@@ -61,11 +61,15 @@ def op_movement(inst: Instruction) -> DataMovement | None:
     return reader(inst) if reader is not None and inst.shape.is_array else None
 
 
+def _of_one_region(inst: Instruction, **places: Dims) -> DataMovement:
+    """All of the result comes from operand 0, `places`: from where."""
+    region = replace(Region.whole(inst.shape.dims), **places)
+    return DataMovement(dims=inst.shape.dims, regions=(region,), operands=inst.operands[:1])
+
+
 def _slice(inst: Instruction) -> DataMovement:
     starts, steps = (tuple(getattr(d, name) for d in inst.slice_dims) for name in ("start", "stride"))
-    dims = inst.shape.dims
-    region = replace(Region.whole(dims), source=starts, source_steps=steps)
-    return DataMovement(dims=dims, regions=(region,), operands=inst.operands)
+    return _of_one_region(inst, source=starts, source_steps=steps)
 
 
 def _pad(inst: Instruction) -> DataMovement:
@@ -95,24 +99,14 @@ def _concatenate(inst: Instruction) -> DataMovement:
 
 
 def _reverse(inst: Instruction) -> DataMovement:
-    dims = inst.shape.dims
-    starts = tuple(size - 1 if d in inst.dimensions else 0 for d, size in enumerate(dims))
-    steps = tuple(-1 if d in inst.dimensions else 1 for d in range(len(dims)))
-    region = replace(Region.whole(dims), source=starts, source_steps=steps)
-    return DataMovement(dims=dims, regions=(region,), operands=inst.operands)
-
-
-def _copy(inst: Instruction) -> DataMovement:
-    dims = inst.shape.dims
-    return DataMovement(dims=dims, regions=(Region.whole(dims),), operands=inst.operands)
+    starts = tuple(size - 1 if d in inst.dimensions else 0 for d, size in enumerate(inst.shape.dims))
+    steps = tuple(-1 if d in inst.dimensions else 1 for d in range(inst.shape.rank))
+    return _of_one_region(inst, source=starts, source_steps=steps)
 
 
 def _dynamic_slice(inst: Instruction) -> DataMovement | None:
     starts = _starts(inst.operands[1:], inst.operands[0].shape.dims, inst.shape.dims)
-    if starts is None:
-        return None
-    region = replace(Region.whole(inst.shape.dims), source=starts)
-    return DataMovement(dims=inst.shape.dims, regions=(region,), operands=inst.operands[:1])
+    return None if starts is None else _of_one_region(inst, source=starts)
 
 
 def _dynamic_update_slice(inst: Instruction) -> DataMovement | None:
@@ -140,7 +134,7 @@ def _starts(places: tuple[Instruction, ...], whole: Dims, part: Dims) -> Dims | 
 
 _MOVEMENTS: dict[str, Callable[[Instruction], DataMovement | None]] = {
     "concatenate": _concatenate,
-    "copy": _copy,
+    "copy": _of_one_region,
     "dynamic-slice": _dynamic_slice,
     "dynamic-update-slice": _dynamic_update_slice,
     "pad": _pad,

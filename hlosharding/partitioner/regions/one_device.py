@@ -64,11 +64,8 @@ def acting_device(context: Context, inst: Instruction) -> int | None:
     given = context.wanted(inst)
     if given is None or given.device is None or context.manual_groups is not None:
         return None
-    return given.device if inst.proto.custom_call_has_side_effect or _is_unknown(inst) else None
-
-
-def _is_unknown(inst: Instruction) -> bool:
-    return isinstance(signature_of(inst), Opaque)
+    acts = inst.proto.custom_call_has_side_effect or isinstance(signature_of(inst), Opaque)
+    return given.device if acts else None
 
 
 def act_once(context: Context, inst: Instruction) -> AnyValue:
@@ -76,21 +73,27 @@ def act_once(context: Context, inst: Instruction) -> AnyValue:
     device = acting_device(context, inst)
     if not inst.proto.custom_call_has_side_effect:
         warn_of_gathers(context, inst, f"it runs on device {device} alone")
-    values = [map_leaves(value_of(context, o), lambda v: replicate(context, v)) for o in inst.operands]
-    packed = [pack(context, v) for v in values]
+    values = [value_of(context, o) for o in inst.operands]
+    return _by_one(context, inst, device, values, lambda emitter, operands: emitter.local(inst, inst.shape, operands))
+
+
+def _by_one(
+    context: Context,
+    inst: Instruction,
+    device: int | None,
+    values: Sequence[AnyValue],
+    act: Callable[[Emitter, list[Instruction]], Instruction],
+) -> AnyValue:
+    """What one device makes of whole values, for all where somebody reads it: what the others hold is zeros."""
+    packed = [pack(context, map_leaves(v, lambda leaf: replicate(context, leaf))) for v in values]
     context.emitter.lowering(inst)
     operand = context.emitter.op("tuple", Shape.tuple(tuple(p.shape for p in packed)), packed)
 
     def write(emitter: Emitter, operand: Instruction, acts: bool) -> Instruction:
-        return emitter.local(inst, inst.shape, emitter.elements(operand)) if acts else nothing(emitter, inst.shape)
+        return act(emitter, emitter.elements(operand)) if acts else nothing(emitter, inst.shape)
 
     chosen = [int(d != device) for d in range(context.num_partitions)]
     local = branch_per_device(context, inst, operand, (True, False), chosen, write)
-    return handed_out(context, inst, local)
-
-
-def handed_out(context: Context, inst: Instruction, local: Instruction) -> AnyValue:
-    """To all devices where somebody reads it: what the others hold is zeros."""
     made = unpack(context, local, inst.shape, [REPLICATED] * len(inst.shape.leaves))
     for value in leaves_of(made):
         if inst.users and value.shape.is_array:
@@ -128,17 +131,8 @@ def finish_transfer(context: Context, inst: Instruction) -> AnyValue:
     if _is_manual(context, begun):
         local = _transfer(context.emitter, inst, [pack(context, v) for v in values])
         return unpack(context, local, inst.shape, [MANUAL] * len(inst.shape.leaves))
-    packed = [pack(context, map_leaves(v, lambda leaf: replicate(context, leaf))) for v in values]
-    context.emitter.lowering(inst)
-    handed = context.emitter.op("tuple", Shape.tuple(tuple(p.shape for p in packed)), packed)
-
-    def write(emitter: Emitter, operand: Instruction, acts: bool) -> Instruction:
-        return _transfer(emitter, inst, emitter.elements(operand)) if acts else nothing(emitter, inst.shape)
-
     device = _device(context, begun)
-    chosen = [int(d != device) for d in range(context.num_partitions)]
-    local = branch_per_device(context, inst, handed, (True, False), chosen, write)
-    return handed_out(context, inst, local)
+    return _by_one(context, inst, device, values, lambda emitter, operands: _transfer(emitter, inst, operands))
 
 
 def _transfer(emitter: Emitter, done: Instruction, operands: list[Instruction]) -> Instruction:
