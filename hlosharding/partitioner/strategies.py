@@ -11,7 +11,6 @@ from functools import cache
 from typing import NamedTuple
 
 from hlosharding.ir import COLLECTIVES, Instruction, fused_attention, is_custom_partitioning
-from hlosharding.partitioner import whole_operands
 from hlosharding.partitioner.choice import OpPlan
 from hlosharding.partitioner.context import Context, Lower, PlanContext
 from hlosharding.partitioner.control_flow import calls, loops, scan
@@ -26,6 +25,7 @@ from hlosharding.partitioner.factors import (
 from hlosharding.partitioner.movement import data_movement, generators, reshapes, special_ops
 from hlosharding.partitioner.partial_sums import pass_through
 from hlosharding.partitioner.regions import custom_partitioning, host_offload, infeed_outfeed, manual, one_device
+from hlosharding.partitioner.resharding import is_dynamic, lower_dynamic
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, parts_of
 from hlosharding.sharding import HloSharding
 
@@ -61,7 +61,7 @@ OP_KINDS = (
     OpKind("move to or from the host", _CALLS, lambda _, inst: host_offload.is_move(inst)),
     OpKind("custom call on one device", _CALLS, one_device.is_on_one_device),
     OpKind("flash attention", _CALLS, lambda _, inst: fused_attention(inst) is not None),
-    OpKind("array of dynamic size", None, whole_operands.is_dynamic),
+    OpKind("array of dynamic size", None, is_dynamic),
     OpKind("call under custom_partitioning", frozenset({"call"}), lambda _, inst: is_custom_partitioning(inst)),
 )
 """Asked in this order, before the opcode."""
@@ -75,7 +75,7 @@ STRATEGIES: dict[str, Strategy] = {
     "move to or from the host": Strategy(host_offload.move),
     "custom call on one device": Strategy(one_device.act_once),
     "flash attention": Strategy(ring_attention.lower),
-    "array of dynamic size": Strategy(whole_operands.lower_dynamic),
+    "array of dynamic size": Strategy(lower_dynamic),
     "call under custom_partitioning": Strategy(custom_partitioning.lower_marked),
     "tuple": Strategy(special_ops.pack_elements),
     "get-tuple-element": Strategy(special_ops.take_element),

@@ -42,6 +42,18 @@ def integers_of(inst: Instruction, operands: Sequence[np.ndarray | None], device
     return _computed(inst, known) if known and len(known) == len(operands) else None
 
 
+_DEEPEST = 8
+"""Ops from a partition id to the integer, at most."""
+
+
+def integer_on_devices(inst: Instruction, devices: Devices, depth: int = _DEEPEST) -> np.ndarray | None:
+    """The integer that a scalar is on each device (where slices begin); None where that depends on more."""
+    if not depth or not inst.shape.is_array or inst.shape.size != 1 or inst.shape.dtype.kind not in "iu":
+        return None
+    operands = [integer_on_devices(operand, devices, depth - 1) for operand in inst.operands]
+    return integers_of(inst, operands, devices)
+
+
 def _computed(inst: Instruction, operands: Sequence[np.ndarray]) -> np.ndarray | None:
     match inst.opcode:
         case opcode if opcode in _ONE_VALUE:

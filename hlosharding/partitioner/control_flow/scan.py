@@ -15,9 +15,8 @@ import numpy as np
 from hlosharding.ir import Computation, Instruction
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.control_flow.call_boundary import close_computation, forms_of, open_computation
-from hlosharding.partitioner.resharding import arrays_of, local_shape, reshard, to_wanted, value_of
+from hlosharding.partitioner.resharding import arrays_of, compute_whole, local_shape, reshard, to_wanted, value_of
 from hlosharding.partitioner.value import AnyValue, Value, from_leaves, leaves_of
-from hlosharding.partitioner.whole_operands import compute_whole
 from hlosharding.sharding import HloSharding, add_shape_dims, remove_shape_dims, replicate_on_dims
 from hlosharding.spmd import Emitter, LoopNames, counted_loop
 

@@ -14,9 +14,16 @@ from hlosharding.partitioner.context import Context, PlanContext
 from hlosharding.partitioner.factors.collective_matmul import collective_matmul_for, emit_collective_matmul
 from hlosharding.partitioner.factors.lowering_choice import Places, lowering_of
 from hlosharding.partitioner.local_ops import LocalOp, combined, custom_reduction_of, local_rule
-from hlosharding.partitioner.resharding import arrays_of, local_shape, reshard, reshard_leaves, to_wanted, unpack
+from hlosharding.partitioner.resharding import (
+    arrays_of,
+    compute_whole,
+    local_shape,
+    reshard,
+    reshard_leaves,
+    to_wanted,
+    unpack,
+)
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of, places_of
-from hlosharding.partitioner.whole_operands import compute_whole
 from hlosharding.rules import Reduce, Signature, signature_of
 from hlosharding.sharding import HloSharding, member_numbers, without_partials
 from hlosharding.spmd import identity, mask_padding, only_first

@@ -20,17 +20,15 @@ from hlosharding.partitioner.local_ops.custom_reduction import (
 from hlosharding.partitioner.local_ops.dynamic_slices import emit_dynamic_slice, emit_dynamic_update_slice
 from hlosharding.partitioner.local_ops.gather_scatter import emit_gather, emit_scatter
 from hlosharding.partitioner.local_ops.local_op import EmitLocal, emit_broadcast, emit_reduce, emit_same_op
-from hlosharding.partitioner.local_ops.windowed_factors import (
+from hlosharding.partitioner.local_ops.windowed_ops import (
     WindowedFactors,
     convolution_factors,
-    reduce_window_factors,
-    selection_factors,
-    taps_signature,
-)
-from hlosharding.partitioner.local_ops.windowed_ops import (
     emit_convolution,
     emit_reduce_window,
     emit_select_and_scatter,
+    reduce_window_factors,
+    selection_factors,
+    taps_signature,
 )
 from hlosharding.rules import Signature, iota_signature
 from hlosharding.sharding import HloSharding

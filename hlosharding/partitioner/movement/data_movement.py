@@ -15,8 +15,7 @@ from hlosharding.partitioner.choice import MovementPlan, OpPlan
 from hlosharding.partitioner.context import Context, PlanContext
 from hlosharding.partitioner.factors import Places, choice_of, lower_by_factors, plan_by_signature
 from hlosharding.partitioner.iteration_space import mirror
-from hlosharding.partitioner.movement.chained_movements import chained_movement
-from hlosharding.partitioner.movement.op_movements import MOVEMENTS, DataMovement, op_movement
+from hlosharding.partitioner.movement.op_movements import MOVEMENTS, DataMovement, chained_movement, op_movement
 from hlosharding.partitioner.prices import NOTHING, Cost, Prices
 from hlosharding.partitioner.resharding import array_of, local_shape, replicate, reshard, to_wanted
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, ValuePlace, places_of

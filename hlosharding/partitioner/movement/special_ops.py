@@ -11,6 +11,8 @@ from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.factors import lower_by_factors, lower_by_signature
 from hlosharding.partitioner.resharding import (
     array_of,
+    check_whole,
+    compute_whole,
     deferred_operand,
     reduced,
     reshard,
@@ -26,7 +28,6 @@ from hlosharding.partitioner.value import (
     from_parts,
     parts_of,
 )
-from hlosharding.partitioner.whole_operands import check_whole, compute_whole
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import HloSharding
 from hlosharding.spmd import Devices, device_groups

@@ -20,8 +20,7 @@ from functools import lru_cache
 
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner.iteration_space import lift, project
-from hlosharding.partitioner.overrides.op_sets import BINDING, FOLLOW_USERS
-from hlosharding.partitioner.overrides.program_shardings import ProgramShardings
+from hlosharding.partitioner.overrides.op_sets import BINDING, FOLLOW_USERS, ProgramShardings
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import HloSharding, propagate_through_reshape
 

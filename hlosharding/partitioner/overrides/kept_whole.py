@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 
 from hlosharding.ir import GENERATORS, Instruction, Module
 from hlosharding.partitioner.iteration_space import as_compared, lift, project
-from hlosharding.partitioner.overrides.op_sets import BINDING, FUSED, REPEATABLE
-from hlosharding.partitioner.overrides.program_shardings import ProgramShardings
+from hlosharding.partitioner.overrides.op_sets import BINDING, FUSED, REPEATABLE, ProgramShardings
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import REPLICATED, HloSharding, device_groups_along, replicate_on_dims
 

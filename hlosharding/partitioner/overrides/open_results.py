@@ -21,8 +21,7 @@ from itertools import combinations, product
 
 from hlosharding.ir import Instruction, Module, Shape
 from hlosharding.partitioner.iteration_space import as_compared, lift, project
-from hlosharding.partitioner.overrides.op_sets import BINDING
-from hlosharding.partitioner.overrides.program_shardings import ProgramShardings
+from hlosharding.partitioner.overrides.op_sets import BINDING, ProgramShardings
 from hlosharding.partitioner.prices import Prices
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import (

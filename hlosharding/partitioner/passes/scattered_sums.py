@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hlosharding.ir import Instruction, Module, reducer_kind, rewrite
-from hlosharding.partitioner.passes.on_devices import on_devices
-from hlosharding.spmd import CAUSE_ATTRIBUTE, Devices, Groups, device_groups, devices_of
+from hlosharding.spmd import CAUSE_ATTRIBUTE, Devices, Groups, device_groups, devices_of, integer_on_devices
 
 # They stand between a sum and its slice, and do to the part what they do to the whole.
 _PARTWISE = frozenset({"transpose", "convert", "copy", "negate"})
@@ -86,7 +85,7 @@ def _groups_in_order(inst: Instruction, cut: _Cut, devices: Devices) -> Groups |
         return None
     whole, part = cut.slice.operands[0].shape.dims[cut.dim], cut.slice.shape.dims[cut.dim]
     groups = device_groups(inst, devices)
-    starts = on_devices(cut.slice.operands[1 + cut.dim], devices)
+    starts = integer_on_devices(cut.slice.operands[1 + cut.dim], devices)
     if starts is None or whole != part * len(groups[0]) or sum(map(len, groups)) != devices.count:
         return None
     found: list[tuple[int, ...]] = []

@@ -20,9 +20,8 @@ from hlosharding.errors import PartitionError
 from hlosharding.ir import Computation, Instruction, Shape
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.regions.manual import MANUAL
-from hlosharding.partitioner.resharding import pack, replicate, reshard_leaves, unpack, value_of
+from hlosharding.partitioner.resharding import pack, replicate, reshard_leaves, unpack, value_of, warn_of_gathers
 from hlosharding.partitioner.value import AnyValue, leaves_of, map_leaves
-from hlosharding.partitioner.whole_operands import warn_of_gathers
 from hlosharding.rules import Opaque, signature_of
 from hlosharding.sharding import REPLICATED, HloSharding
 from hlosharding.spmd import Emitter
