@@ -39,9 +39,13 @@ _NARROW = frozenset({"bf16", "f16"})
 
 
 @dataclass(frozen=True, slots=True)
-class CollectiveMatmul:
-    """What is passed on from device to device, and between which devices."""
+class MatmulLoop:
+    """A product that is computed so: what is passed on from device to device, and between which devices."""
 
+    inst: Instruction
+    choice: FactorChoice
+    result: Shape
+    """The whole local result."""
     operand: int | None
     """The operand whose tiles are passed on in place of an all-gather; None: partial sums are, in place of a
     reduce-scatter."""
@@ -64,47 +68,41 @@ class CollectiveMatmul:
         """(source, target): each device receives from the one with the next tile."""
         return tuple((group[(n + 1) % len(group)], group[n]) for group in self.groups for n in range(len(group)))
 
-
-@dataclass(frozen=True, slots=True)
-class MatmulLoop:
-    """A product that is computed so."""
-
-    inst: Instruction
-    choice: FactorChoice
-    matmul: CollectiveMatmul
-    result: Shape
-    """The whole local result."""
+    @property
+    def passed_on(self) -> Shape:
+        """The whole of what is passed on."""
+        return (self.inst if self.operand is None else self.inst.operands[self.operand]).shape
 
     @property
     def size(self) -> int:
         """Elements of the factor."""
-        return self.choice.signature.factors[self.matmul.factor].size
+        return self.choice.signature.factors[self.factor].size
 
     @property
     def tile(self) -> int:
         """Elements of the factor in one tile."""
-        return -(-self.size // self.matmul.num_tiles)
+        return -(-self.size // self.num_tiles)
 
     @property
     def result_dim(self) -> int | None:
         """The result's dim of the factor; None where it is contracted."""
         dims = self.choice.signature.results[0]
-        return next((d for d, factors in enumerate(dims) if self.matmul.factor in factors), None)
+        return next((d for d, factors in enumerate(dims) if self.factor in factors), None)
 
-    def dim(self, operand: int) -> int | None:
+    def dim_of(self, operand: int) -> int | None:
         """An operand's dim of the factor."""
         dims = self.choice.signature.operands[operand]
-        return next((d for d, factors in enumerate(dims) if self.matmul.factor in factors), None)
+        return next((d for d, factors in enumerate(dims) if self.factor in factors), None)
 
     def padded(self, emitter: Emitter, operand: int, x: Instruction) -> Instruction:
         """The operand with full tiles: zeros behind the end, also where the last tile that is passed on has garbage."""
-        dim, matmul = self.dim(operand), self.matmul
-        if operand == matmul.operand:
-            is_contracted, shape = self.result_dim is None, self.inst.operands[operand].shape
-            return mask_padding(emitter, x, shape, matmul.sharding, (matmul.dim,), 0) if is_contracted else x
+        dim = self.dim_of(operand)
+        if operand == self.operand:
+            is_contracted = self.result_dim is None
+            return mask_padding(emitter, x, self.passed_on, self.sharding, (self.dim,), 0) if is_contracted else x
         if dim is None:
             return x
-        missing = [self.tile * matmul.num_tiles - self.size if d == dim else 0 for d in range(x.shape.rank)]
+        missing = [self.tile * self.num_tiles - self.size if d == dim else 0 for d in range(x.shape.rank)]
         return emitter.pad(x, [0] * x.shape.rank, missing, np.zeros((), x.shape.dtype))
 
     def part(self, emitter: Emitter, begin: Instruction, operands: Sequence[Instruction], shape: Shape) -> Instruction:
@@ -114,24 +112,22 @@ class MatmulLoop:
         return emitter.local(self.inst, shape.with_dims(tuple(dims)), cuts)
 
     def _cut(self, emitter: Emitter, number: int, x: Instruction, begin: Instruction) -> Instruction:
-        dim = self.dim(number)
-        if number == self.matmul.operand or dim is None:
+        dim = self.dim_of(number)
+        if number == self.operand or dim is None:
             return x
         sizes = tuple(self.tile if d == dim else n for d, n in enumerate(x.shape.dims))
         return emitter.dynamic_slice(x, _starts(emitter, begin, x.shape.rank, dim), sizes)
 
     def begin_of_tile(self, emitter: Emitter, ahead: int) -> Instruction:
         """Where the tile begins that lies so many places ahead of the device's own."""
-        matmul = self.matmul
-        rank = (self.inst if matmul.operand is None else self.inst.operands[matmul.operand]).shape.rank
-        table = tile_table(matmul.sharding, rank, emitter.num_partitions)
-        places = [(index[matmul.dim] + ahead) % matmul.num_tiles for index in table]
+        table = tile_table(self.sharding, self.passed_on.rank, emitter.num_partitions)
+        places = [(index[self.dim] + ahead) % self.num_tiles for index in table]
         return emitter.per_device([place * self.tile for place in places])
 
     def begin_after(self, emitter: Emitter, first: Instruction, number: Instruction) -> Instruction:
         """Where the tile begins that is `number` places further.  Computed anew each time: so its users absorb it."""
         distance = emitter.binary("multiply", number, emitter.constant(np.int32(self.tile)))
-        total = emitter.constant(np.int32(self.tile * self.matmul.num_tiles))
+        total = emitter.constant(np.int32(self.tile * self.num_tiles))
         return emitter.binary("remainder", emitter.binary("add", first, distance), total)
 
 
@@ -143,9 +139,9 @@ def _starts(emitter: Emitter, begin: Instruction, rank: int, dim: int) -> list[I
 def emit_loop(emitter: Emitter, loop: MatmulLoop, operands: Sequence[Instruction]) -> Instruction:
     """The product; of the operand that is passed on `operands` has the device's own tile."""
     padded = [loop.padded(emitter, n, x) for n, x in enumerate(operands)]
-    if loop.matmul.operand is None:
+    if loop.operand is None:
         return _pass_sums_on(emitter, loop, padded)
-    return _pass_operand_on(emitter, loop, padded, loop.matmul.operand)
+    return _pass_operand_on(emitter, loop, padded, loop.operand)
 
 
 def _pass_operand_on(emitter: Emitter, loop: MatmulLoop, operands: list[Instruction], passed: int) -> Instruction:
@@ -161,10 +157,10 @@ def _pass_operand_on(emitter: Emitter, loop: MatmulLoop, operands: list[Instruct
 
     def step(at: Emitter, number: Instruction, carried: Sequence[Instruction]) -> list[Instruction]:
         first, tile, other, total = carried
-        coming = at.collective_permute(tile, loop.matmul.pairs)
+        coming = at.collective_permute(tile, loop.pairs)
         return [first, coming, other, used(at, loop.begin_after(at, first, number), tile, other, total)]
 
-    times = loop.matmul.num_tiles - 1
+    times = loop.num_tiles - 1
     start = [loop.begin_of_tile(emitter, 0), operands[passed], operands[1 - passed], emitter.full(0, shape)]
     _, tile, other, total = counted_loop(emitter, _NAMES, start, times, step)
     total = used(emitter, loop.begin_of_tile(emitter, times), tile, other, total)
@@ -177,7 +173,7 @@ def _accumulator(loop: MatmulLoop) -> Shape:
     shape, result_dim = loop.result, loop.result_dim
     if result_dim is None:
         return shape.with_type("f32") if shape.element_type in _NARROW else shape
-    full = [loop.tile * loop.matmul.num_tiles if d == result_dim else n for d, n in enumerate(shape.dims)]
+    full = [loop.tile * loop.num_tiles if d == result_dim else n for d, n in enumerate(shape.dims)]
     return shape.with_dims(tuple(full))
 
 
@@ -186,13 +182,13 @@ def _pass_sums_on(emitter: Emitter, loop: MatmulLoop, operands: list[Instruction
 
     def step(at: Emitter, number: Instruction, carried: Sequence[Instruction]) -> list[Instruction]:
         second, left, right, total = carried
-        coming = at.collective_permute(total, loop.matmul.pairs)
+        coming = at.collective_permute(total, loop.pairs)
         part = loop.part(at, loop.begin_after(at, second, number), (left, right), loop.result)
         return [second, left, right, at.binary("add", coming, part)]
 
     total = loop.part(emitter, loop.begin_of_tile(emitter, 1), operands, loop.result)
     start = [loop.begin_of_tile(emitter, 2), *operands, total]
-    return counted_loop(emitter, _NAMES, start, loop.matmul.num_tiles - 1, step)[-1]
+    return counted_loop(emitter, _NAMES, start, loop.num_tiles - 1, step)[-1]
 
 
 # What the program was given, and ops that make nothing of it that was not there before.
@@ -201,24 +197,21 @@ _GIVEN = frozenset({"parameter", "get-tuple-element", "constant"})
 
 def collective_matmul_for(
     context: Context, inst: Instruction, lowering: Lowering, values: Sequence[Value]
-) -> CollectiveMatmul | None:
+) -> MatmulLoop | None:
     """How a product would be computed by a loop; None where it cannot be, or where that does not pay."""
     mode = context.decisions.overlap
     if mode == "off" or not local_rule(inst.opcode).has_collective_matmul:
         return None
-    gathers = [_for_gathered_operand(lowering.choice, inst, n, v) for n, v in enumerate(values)]
-    found = [m for m in (*gathers, _for_scattered_result(context, inst, lowering.choice)) if m is not None]
-    if not found:
-        return None
-    matmul = max(found, key=lambda m: _tile_bytes(inst, m))
-    return matmul if mode == "always" or _pays(context, inst, lowering, matmul) else None
+    gathers = [_for_gathered_operand(lowering, inst, n, v) for n, v in enumerate(values)]
+    found = [m for m in (*gathers, _for_scattered_result(context, inst, lowering)) if m is not None]
+    # Bytes that a device sends in one step.
+    loop = max(found, key=lambda m: local_shape(context, m.passed_on, m.sharding).byte_size, default=None)
+    return loop if loop is None or mode == "always" or _pays(context, loop) else None
 
 
-def _for_gathered_operand(
-    choice: FactorChoice, inst: Instruction, number: int, value: Value
-) -> CollectiveMatmul | None:
+def _for_gathered_operand(lowering: Lowering, inst: Instruction, number: int, value: Value) -> MatmulLoop | None:
     """The operand is only to be gathered along one dim, and nobody else needs it gathered."""
-    source, target = value.sharding, choice.operands[number]
+    choice, source, target = lowering.choice, value.sharding, lowering.operands[number]
     if source.kind != "tiled" or source is target or value.reduce_kind is not None or value.is_free:
         return None
     gathered = [d for d in range(value.shape.rank) if source.num_tiles_along(d) != target.num_tiles_along(d)]
@@ -227,12 +220,13 @@ def _for_gathered_operand(
     if len(inst.operands[number].users) != 1 or inst.operands[number].is_root:
         return None
     [factor] = choice.signature.operands[number][gathered[0]]
-    return CollectiveMatmul(number, factor, source, gathered[0], _groups(source, gathered[0]))
+    groups = _groups(source, gathered[0])
+    return MatmulLoop(inst, choice, lowering.shapes[0], number, factor, source, gathered[0], groups)
 
 
-def _for_scattered_result(context: Context, inst: Instruction, choice: FactorChoice) -> CollectiveMatmul | None:
+def _for_scattered_result(context: Context, inst: Instruction, lowering: Lowering) -> MatmulLoop | None:
     """The result is added up over one group of devices and wanted in tiles by the same group."""
-    wanted, partial = context.wanted_leaves(inst)[0], choice.results[0]
+    choice, wanted, partial = lowering.choice, context.wanted_leaves(inst)[0], lowering.results[0]
     if wanted is None or wanted.kind != "tiled" or choice.reduce_kind != "add":
         return None
     whole = without_partials(partial)
@@ -243,7 +237,7 @@ def _for_scattered_result(context: Context, inst: Instruction, choice: FactorCho
     if {frozenset(g) for g in groups} != {frozenset(g) for g in partial_sum_groups(partial, context.num_partitions)}:
         return None
     [factor] = choice.signature.results[0][split[0]]
-    return CollectiveMatmul(None, factor, wanted, split[0], groups)
+    return MatmulLoop(inst, choice, lowering.shapes[0], None, factor, wanted, split[0], groups)
 
 
 def _groups(sharding: HloSharding, dim: int) -> Groups:
@@ -252,37 +246,28 @@ def _groups(sharding: HloSharding, dim: int) -> Groups:
     return tuple(tuple(map(int, row)) for row in tiles.reshape(-1, tiles.shape[-1]))
 
 
-def _tile_bytes(inst: Instruction, matmul: CollectiveMatmul) -> int:
-    """Bytes that a device sends in one step."""
-    shape = inst.shape if matmul.operand is None else inst.operands[matmul.operand].shape
-    return shape.with_dims(tuple(matmul.sharding.tile_shape(shape.dims))).byte_size
-
-
-def emit_collective_matmul(
-    context: Context, inst: Instruction, lowering: Lowering, matmul: CollectiveMatmul, operands: Sequence[Instruction]
-) -> Value:
+def emit_collective_matmul(context: Context, loop: MatmulLoop, operands: Sequence[Instruction]) -> Value:
     """The product; of the operand that is passed on `operands` has the device's own tile."""
-    choice = lowering.choice
-    local = emit_loop(context.emitter, MatmulLoop(inst, choice, matmul, lowering.shapes[0]), operands)
-    if matmul.operand is None:
-        return Value(local, inst.shape, matmul.sharding)
-    return Value(local, inst.shape, choice.results[0], choice.reduce_kind)
+    local = emit_loop(context.emitter, loop, operands)
+    if loop.operand is None:
+        return Value(local, loop.inst.shape, loop.sharding)
+    return Value(local, loop.inst.shape, loop.choice.results[0], loop.choice.reduce_kind)
 
 
 # ---- prices
 
 
-def _pays(context: Context, inst: Instruction, lowering: Lowering, matmul: CollectiveMatmul) -> bool:
+def _pays(context: Context, loop: MatmulLoop) -> bool:
     """Is the loop faster than the collective and the product one after the other?  Both are simulated.
 
     What was given to the program may be gathered while something else is computed: then there is no wait to hide.  And
     a loop sends padding, too.
     """
-    loop = MatmulLoop(inst, lowering.choice, matmul, lowering.shapes[0])
-    if loop.size % matmul.num_tiles or (matmul.operand is not None and _is_given(inst.operands[matmul.operand])):
+    operands = loop.inst.operands
+    if loop.size % loop.num_tiles or (loop.operand is not None and _is_given(operands[loop.operand])):
         return False
     known = context.decisions.faster_collective_matmuls
-    key = (lowering.choice, matmul, loop.result, *[o.shape for o in inst.operands])
+    key = (loop.choice, loop.operand, loop.sharding, loop.dim, loop.result, *[o.shape for o in operands])
     if key not in known:
         known[key] = _seconds(context, loop, emit_loop) < _seconds(context, loop, _emit_one_collective)
     return known[key]
@@ -299,15 +284,14 @@ def _seconds(
     context: Context, loop: MatmulLoop, emit: Callable[[Emitter, MatmulLoop, Sequence[Instruction]], Instruction]
 ) -> float:
     """Simulated time of one product by itself."""
-    matmul = loop.matmul
-    shardings = [matmul.sharding if n == matmul.operand else s for n, s in enumerate(loop.choice.operands)]
+    shardings = [loop.sharding if n == loop.operand else s for n, s in enumerate(loop.choice.operands)]
     shapes = [local_shape(context, o.shape, s) for o, s in zip(loop.inst.operands, shardings, strict=True)]
     return seconds_alone(context, shapes, lambda emitter, operands: emit(emitter, loop, operands))
 
 
 def _emit_one_collective(emitter: Emitter, loop: MatmulLoop, operands: Sequence[Instruction]) -> Instruction:
     """The collective and the product, as they would be without a loop (no uneven end is cut off)."""
-    dim, groups, gathered = loop.matmul.dim, loop.matmul.groups, loop.matmul.operand
+    dim, groups, gathered = loop.dim, loop.groups, loop.operand
     whole = [emitter.all_gather(x, dim, groups) if n == gathered else x for n, x in enumerate(operands)]
     product = emitter.local(loop.inst, loop.result, whole)
     return product if gathered is not None else emitter.reduce_scatter(product, dim, groups, "add")

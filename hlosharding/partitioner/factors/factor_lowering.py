@@ -97,12 +97,10 @@ def _op_itself(
 
 def _computed(context: Context, inst: Instruction, lowering: Lowering, values: list[Value]) -> list[Value]:
     """The result leaves, partial results among them."""
-    rule, matmul = local_rule(inst.opcode), None
-    if rule.has_collective_matmul:
-        matmul = collective_matmul_for(context, inst, lowering, values)
-    operands = _local_operands(context, inst, lowering, values, None if matmul is None else matmul.operand)
-    if matmul is not None:
-        return [emit_collective_matmul(context, inst, lowering, matmul, operands)]
+    rule, loop = local_rule(inst.opcode), collective_matmul_for(context, inst, lowering, values)
+    operands = _local_operands(context, inst, lowering, values, None if loop is None else loop.operand)
+    if loop is not None:
+        return [emit_collective_matmul(context, loop, operands)]
     op = LocalOp(inst, lowering.choice, operands, lowering.shapes)
     local = rule.emit(context.emitter, op)
     if lowering.choice.reduce_kind == "other":
