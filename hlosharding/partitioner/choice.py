@@ -122,8 +122,6 @@ class Lowering(OpPlan):
     """Do operands enter the local op as they are?"""
     broadcast_dims: tuple[tuple[int, ...], ...]
     """Per result leaf the dims along which all elements are the same."""
-    is_op_itself: bool
-    """Is the local op, besides, the op itself, its result one array, and nothing to be reduced?"""
     question: Any = field(repr=False)
     """What was to be chosen: a `factors.SplitQuestion`, for who asks what else there was."""
 

@@ -235,10 +235,7 @@ def array_of(context: Context, inst: Instruction) -> Value:
 
 def arrays_of(context: Context, operands: Sequence[Instruction]) -> list[Value]:
     """What array instructions became."""
-    values, groups = context.values, context.manual_groups
-    return [
-        v if type(v := values[o]) is Value and v.manual_groups is groups else array_of(context, o) for o in operands
-    ]
+    return [array_of(context, o) for o in operands]
 
 
 def deferred_operand(context: Context, operand: Instruction, reader: Instruction) -> DeferredReduction | None:

@@ -186,6 +186,13 @@ def from_parts(shape: Shape, parts: Iterable[Value | DeferredReduction]) -> AnyV
     return made(shape)
 
 
+def shape_of_leaves(shape: Shape, leaves: Iterator[Shape]) -> Shape:
+    """Shapes put into the structure of `shape`."""
+    if shape.is_tuple:
+        return Shape.tuple(tuple(shape_of_leaves(part, leaves) for part in shape.tuple_shapes))
+    return next(leaves)
+
+
 def map_leaves(value: AnyValue, change: Callable[[Value], Value]) -> AnyValue:
     """Apply `change` to every array of a value."""
     return from_leaves(value.shape, [change(v) for v in leaves_of(value)])

@@ -20,7 +20,6 @@ from hlosharding.partitioner.resharding import (
     local_shape,
     reshard,
     reshard_leaves,
-    to_wanted,
     unpack,
 )
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of, places_of
@@ -49,8 +48,6 @@ def lower_by_factors(context: Context, inst: Instruction, signature: Signature) 
     values = arrays_of(context, inst.operands)
     wanted = wanted_of(context, inst)
     lowering = context.plans[inst] = lowering_of(context, inst, signature, places_of(values), wanted)
-    if lowering.is_op_itself:
-        return _op_itself(context, inst, lowering, values, wanted[0])
     results = _computed(context, inst, lowering, values)
     if results[0].reduce_kind is not None and not inst.shape.is_tuple:
         return DeferredReduction(results[0], wanted[0])
@@ -79,20 +76,6 @@ def wanted_of(context: PlanContext, inst: Instruction) -> tuple[HloSharding | No
         return wanted
     taken = {u.tuple_index: context.wanted_leaves(u)[0] for u in inst.users if u.opcode == "get-tuple-element"}
     return tuple(taken.get(n) if w is None else w for n, w in enumerate(wanted))
-
-
-def _op_itself(
-    context: Context, inst: Instruction, lowering: Lowering, values: list[Value], wanted: HloSharding | None
-) -> Value:
-    """The op itself on local operands, and nothing to be reduced.  Most ops are such: the shortest way."""
-    choice = lowering.choice
-    operands = [
-        v.local if v.sharding is target else reshard(context, v, target, f"operand {number}").local
-        for number, (v, target) in enumerate(zip(values, choice.operands, strict=True))
-    ]
-    local = context.emitter.local(inst, lowering.shapes[0], operands)
-    made = Value(local, inst.shape, choice.results[0], broadcast_dims=lowering.broadcast_dims[0])
-    return made if made.sharding is wanted else to_wanted(context, made, wanted)
 
 
 def _computed(context: Context, inst: Instruction, lowering: Lowering, values: list[Value]) -> list[Value]:

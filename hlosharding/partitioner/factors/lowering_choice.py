@@ -117,7 +117,7 @@ def _as_op(inst: Instruction, signature: Signature, operands: Places) -> _Op:
 def _decided(
     context: PlanContext, inst: Instruction, op: _Op, operands: Places, wanted: Wanted, waits: bool
 ) -> Lowering:
-    rule, leaves = local_rule(op.opcode), op.shape.leaves
+    leaves = op.shape.leaves
     broadcast_dims = _broadcast_dims(op, operands)
     problems, decisions = tuple(_problems(inst, op, operands, wanted)), context.decisions
     question = SplitQuestion(problems, waits, context.prices, decisions.mesh, decisions.only_propagated)
@@ -127,9 +127,8 @@ def _decided(
     owed = [choice.signature.factors[n].owes for n in choice.deferred]
     # An operand may have to enter the partial results of one device only.
     is_plain = not any(masked) and not any(isinstance(owes, Reduce) and owes.once for owes in owed)
-    itself = is_plain and choice.reduce_kind is None and rule.is_same_op and not op.shape.is_tuple
     decided = choice.operands, choice.results, choice.seconds
-    return Lowering(*decided, choice, shapes, masked, is_plain, broadcast_dims, itself, question)
+    return Lowering(*decided, choice, shapes, masked, is_plain, broadcast_dims, question)
 
 
 def _broadcast_dims(op: _Op, operands: Places) -> tuple[Dims, ...]:

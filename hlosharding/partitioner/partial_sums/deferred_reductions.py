@@ -39,13 +39,8 @@ def pass_through(context: Context, inst: Instruction) -> DeferredReduction | Non
     rule = DEFERRAL_RULES.get(inst.opcode)
     if rule is None or rule.on_partial_sums is None:
         return None
-    values = context.values
-    for source in inst.operands:
-        if isinstance(values.get(source), DeferredReduction):
-            break
-    else:
-        return None
-    if not waiting_pays(context, source, inst):
+    source = next((o for o in inst.operands if isinstance(context.values.get(o), DeferredReduction)), None)
+    if source is None or not waiting_pays(context, source, inst):
         return None
     made = rule.on_partial_sums(context, inst)
     return None if made is None else DeferredReduction(made, context.wanted_leaves(inst)[0])
@@ -65,9 +60,6 @@ def waiting_pays(context: PlanContext, source: Instruction, inst: Instruction) -
     If not, the reduction is made at once: then what follows it can be fused into its readers.  Past what the user
     annotated partial sums go only on the way to a sum in the same sharding.
     """
-    rule = DEFERRAL_RULES.get(inst.opcode)
-    if rule is None or rule.on_partial_sums is None:  # asked of thousands: mostly this is all
-        return False
     return _pays(context, source, source, inst, None)
 
 

@@ -24,7 +24,7 @@ from hlosharding.partitioner.resharding import (
     unpack,
     value_of,
 )
-from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, leaves_of
+from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, leaves_of, shape_of_leaves
 from hlosharding.sharding import REPLICATED, HloSharding, replicate_on_dims
 from hlosharding.spmd import (
     Devices,
@@ -195,9 +195,8 @@ def communicate(context: Context, inst: Instruction) -> AnyValue:
     targets = [replicate_on_dims(v.sharding, _mixed_dims(inst)).meaning for v in values]
     _check_members(inst, manual_groups, all(t is REPLICATED for t in targets))
     moved = [reshard(context, v, t, "collective of a manual region") for v, t in zip(values, targets, strict=True)]
-    shapes = [local_shape(context, s, t) for s, t in zip(inst.shape.leaves, targets, strict=True)]
-    shape = inst.shape.tuple(tuple(shapes)) if inst.shape.is_tuple else shapes[0]
-    local = context.emitter.local(inst, shape, [m.local for m in moved])
+    tiles = (local_shape(context, s, t) for s, t in zip(inst.shape.leaves, targets, strict=True))
+    local = context.emitter.local(inst, shape_of_leaves(inst.shape, tiles), [m.local for m in moved])
     return reshard_leaves(context, unpack(context, local, inst.shape, targets), context.wanted_leaves(inst))
 
 
