@@ -20,6 +20,7 @@ from hlosharding.partitioner.resharding import (
     local_shape,
     reshard,
     reshard_leaves,
+    to_wanted,
     unpack,
 )
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of, places_of
@@ -53,6 +54,8 @@ def lower_by_factors(context: Context, inst: Instruction, signature: Signature) 
         return DeferredReduction(results[0], wanted[0])
     kind = lowering.choice.reduce_kind
     reason = f"{kind} of partial results" if kind else "reshard result"
+    if not inst.shape.is_tuple:
+        return to_wanted(context, results[0], wanted[0], reason)
     return reshard_leaves(context, from_leaves(inst.shape, results), wanted, reason)
 
 

@@ -6,8 +6,7 @@ Floor: partitioner.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from hlosharding.cost import PART_READERS
 from hlosharding.ir import Instruction, Shape
@@ -34,8 +33,7 @@ Dims = tuple[int, ...]
 _NO_PARTIAL_SUMS = frozenset({"f4e2m1fn", "f8e8m0fnu"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Op:
+class _Op(NamedTuple):
     """All of an instruction that a choice depends on; equal ones are one object (`op_of`), told by its `id` alone."""
 
     opcode: str
