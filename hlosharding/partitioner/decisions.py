@@ -60,16 +60,7 @@ class Decisions:
         known = _known(self.prices.machine, self.prices.objective, self.mesh, self.only_propagated)
         if len(known.lowerings) > _MOST_REMEMBERED:
             _known.cache_clear()
-        return replace(
-            self,
-            prices=known.prices,
-            equal_ops=known.equal_ops,
-            lowerings=known.lowerings,
-            option_prices=known.option_prices,
-            reshapes=known.reshapes,
-            moves=known.moves,
-            local_shapes=known.local_shapes,
-        )
+        return replace(self, **{name: getattr(known, name) for name in _REMEMBERED})
 
     def inside(self, groups: ManualGroups) -> Decisions:
         """What is decided for the groups of a region."""
@@ -92,5 +83,6 @@ def _known(machine: Machine, objective: str, mesh: TileAssignment | None, only_p
     return Decisions(Prices(machine, objective), mesh=mesh, only_propagated=only_propagated)
 
 
+_REMEMBERED = "prices", "equal_ops", "lowerings", "option_prices", "reshapes", "moves", "local_shapes"
 _MOST_REMEMBERED = 1 << 15
 """Choices of ops: some 100 MB."""

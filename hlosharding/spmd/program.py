@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from hlosharding.ir import Builder, Computation, ComputationBuilder, Instruction, Sameness, Shape
 from hlosharding.spmd.participants import Groups
@@ -78,12 +78,8 @@ class PartialSums:
     """What was written to reduce them, or to hand them on as they are."""
 
 
-class Mark(NamedTuple):
-    """How much of a program was there at some moment; `Program.back_to` goes back to it."""
-
-    bodies: int
-    warnings: int
-    undecided: int
+Mark = tuple[int, int, int]
+"""How many bodies, warnings and undecided values of a program were there at some moment."""
 
 
 @dataclass(slots=True)
@@ -120,14 +116,15 @@ class Program:
 
     def mark(self) -> Mark:
         """Where we are."""
-        return Mark(len(self.bodies), len(self.warnings), len(self.undecided))
+        return len(self.bodies), len(self.warnings), len(self.undecided)
 
     def back_to(self, mark: Mark) -> None:
         """Forget the bodies begun since `mark`, and the warnings and values that came with them."""
-        for computation in self.bodies[mark.bodies :]:
+        bodies, warnings, undecided = mark
+        for computation in self.bodies[bodies:]:
             self.builder.drop(computation)
-        del self.bodies[mark.bodies :], self.warnings[mark.warnings :]
-        for inst in list(self.undecided)[mark.undecided :]:
+        del self.bodies[bodies:], self.warnings[warnings:]
+        for inst in list(self.undecided)[undecided:]:
             del self.undecided[inst]
 
     def next_channel(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from hlosharding.ir import Instruction, Module, arguments, callers, collective_kind, while_parts
+from hlosharding.ir import Instruction, Module, Shape, arguments, callers, collective_kind, while_parts
 from hlosharding.sharding import HloSharding
 from hlosharding.spmd.participants import Devices, device_groups, devices_of, permute_pairs
 
@@ -182,7 +182,7 @@ class Uniformity:
                 yield inst.called[0].root, path[1:]
             case _:
                 for operand in inst.operands:
-                    yield from ((operand, p) for p in _paths(operand))
+                    yield from ((operand, p) for p in _paths(operand.shape))
 
     def _arguments(self, parameter: Instruction, path: tuple[int, ...]) -> Iterator[Node]:
         for site in self._callers.get(parameter.computation, ()):
@@ -229,7 +229,7 @@ class Uniformity:
         sharding = self._module.shardings.get(inst.id)
         tiles = np.zeros(partitions, np.int64)
         if sharding is not None:
-            number = list(_paths(inst)).index(path) if path else 0
+            number = list(_paths(inst.shape)).index(path) if path else 0
             leaf = sharding.normalize_tuple(len(inst.shape.leaves)).leaves[number]
             tiles = _tile_classes(leaf, partitions)
         # Each replica is given arguments of its own.
@@ -240,10 +240,9 @@ class Uniformity:
         groups = device_groups(inst, self._devices)
         is_by_position = collective_kind(inst.opcode) in _BY_POSITION
         rows = np.full((self._devices.count, max(map(len, groups)) + 1), -1, np.int64)
-        for group in groups:
-            for position, device in enumerate(group):
-                rows[device, : len(group)] = operands[list(group)]
-                rows[device, -1] = position if is_by_position else 0
+        for group in map(list, groups):
+            rows[group, : len(group)] = operands[group]
+            rows[group, -1] = np.arange(len(group)) if is_by_position else 0
         return self._joined(list(rows.T))
 
     def _is_moved(self, inst: Instruction) -> bool:
@@ -293,12 +292,8 @@ def _tile_classes(sharding: HloSharding, count: int) -> np.ndarray:
     return out
 
 
-def _paths(inst: Instruction) -> Iterator[tuple[int, ...]]:
-    def walk(shape: object, path: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        parts = getattr(shape, "tuple_shapes", ())
-        if not parts:
-            yield path
-        for index, part in enumerate(parts):
-            yield from walk(part, (*path, index))
-
-    return walk(inst.shape, ())
+def _paths(shape: Shape, path: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+    if not shape.tuple_shapes:
+        yield path
+    for index, part in enumerate(shape.tuple_shapes):
+        yield from _paths(part, (*path, index))

@@ -97,10 +97,8 @@ class ChoiceProblem:
         """What results and operands claim, factors that may not be split included."""
         wanted = [(r.dims, r.wanted) for r in self.results if r.wanted is not None]
         own = [(o.dims, mirror(o.lies.sharding, o.reversed_dims)) for o in self.operands]
-        return [Claim(dims, self._space_of(dims, sharding)) for dims, sharding in (*wanted, *own)]
-
-    def _space_of(self, dims: Dims, sharding: HloSharding) -> HloSharding:
-        return lift(sharding, major_dims(dims, self.signature), len(self.signature.factors))
+        count = len(self.signature.factors)
+        return [Claim(d, lift(s, major_dims(d, self.signature), count)) for d, s in (*wanted, *own)]
 
     def unsplittable(self, space: HloSharding) -> tuple[int, ...]:
         """Factors split in `space` that may not be, or along which no device can run its window at that split."""

@@ -115,16 +115,13 @@ class FactorTiles:
     numbers: tuple[int, ...]
     """Per device."""
 
-    def pairs(self, distance: int, readers: frozenset[int]) -> tuple[tuple[int, int], ...]:
-        """(source, target) where the source's tile lies `distance` further, for the tiles `readers`.
-
-        All other factors are the same: a device may hold only its part of what others hold whole.
-        """
-        return _pairs(self.space, self.factor, distance, readers)
-
 
 @lru_cache(maxsize=1 << 12)
 def _pairs(space: HloSharding, factor: int, distance: int, readers: frozenset[int]) -> tuple[tuple[int, int], ...]:
+    """(source, target) where the source's tile lies `distance` further, for the tiles `readers`.
+
+    All other factors are the same: a device may hold only its part of what others hold whole.
+    """
     tiles = np.moveaxis(space.tiles.array, factor, 0)
     pairs: list[tuple[int, int]] = []
     for tile in sorted(readers):
@@ -178,7 +175,7 @@ def _received(emitter: Emitter, x: Instruction, halo: HaloExchange, side: int) -
         starts[dim], limits[dim] = (tile - size, tile) if side < 0 else (0, size)
         strip = emitter.slice(x, starts, limits)
         # Where nobody reads a strip, the device's own elements keep its place.
-        pairs = halo.tiles.pairs(side * distance, readers)
+        pairs = _pairs(halo.tiles.space, halo.tiles.factor, side * distance, readers)
         found.append(emitter.collective_permute(strip, pairs) if pairs else strip)
     return found
 

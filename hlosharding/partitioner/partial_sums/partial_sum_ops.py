@@ -288,16 +288,11 @@ def _in_all(inst: Instruction) -> Together:
     return (frozenset(range(len(inst.operands))),)
 
 
-def _in_first(inst: Instruction) -> Together:
-    return (frozenset({0}),)
-
-
-def _in_first_two(inst: Instruction) -> Together:
-    return (frozenset({0, 1}),)
+_FIRST, _FIRST_TWO = (frozenset({0}),), (frozenset({0, 1}),)
 
 
 def _in_dividend(inst: Instruction) -> Together:
-    return _in_first(inst) if inst.shape.element_type in WIDE else ()
+    return _FIRST if inst.shape.element_type in WIDE else ()
 
 
 def _in_either_factor(inst: Instruction) -> Together:
@@ -306,11 +301,11 @@ def _in_either_factor(inst: Instruction) -> Together:
 
 def _if_widened(inst: Instruction) -> Together:
     before, after = inst.operands[0].shape.element_type, inst.shape.element_type
-    return _in_first(inst) if before == after or after in _WIDER.get(before, ()) else ()
+    return _FIRST if before == after or after in _WIDER.get(before, ()) else ()
 
 
 def _if_it_adds(inst: Instruction) -> Together:
-    return _in_first_two(inst) if len(inst.operands) == 2 and reducer_kind(inst.called[0]) == "add" else ()
+    return _FIRST_TWO if len(inst.operands) == 2 and reducer_kind(inst.called[0]) == "add" else ()
 
 
 class DeferralRule(NamedTuple):
@@ -322,13 +317,13 @@ class DeferralRule(NamedTuple):
     """Does it add up (or take the largest of, ...) its terms, so that two deferred reductions become one?"""
     makes_partial_sums: bool = False
     """May its own result be partial sums?"""
-    linear_in: Callable[[Instruction], Together] | None = None
-    """In which operands is it linear?  No function: in none."""
+    linear_in: Together | Callable[[Instruction], Together] = ()
+    """In which operands is it linear?"""
 
 
 # A tuple's element may be the partial sums that a loop gives back.
 _MAKES = DeferralRule(makes_partial_sums=True)
-_MOVES = DeferralRule(linear_in=_in_first)
+_MOVES = DeferralRule(linear_in=_FIRST)
 
 DEFERRAL_RULES: dict[str, DeferralRule] = {
     "add": DeferralRule(partial(_sum, kind="add"), is_sum=True, linear_in=_in_all),
@@ -337,27 +332,27 @@ DEFERRAL_RULES: dict[str, DeferralRule] = {
     "concatenate": DeferralRule(linear_in=_in_all),
     "convert": DeferralRule(_widened, linear_in=_if_widened),
     "convolution": _MAKES,
-    "copy": DeferralRule(_copied, linear_in=_in_first),
+    "copy": DeferralRule(_copied, linear_in=_FIRST),
     "divide": DeferralRule(partial(_scaled, positions=(0,)), linear_in=_in_dividend),
     "dot": _MAKES,
     "dynamic-slice": _MOVES,
-    "dynamic-update-slice": DeferralRule(_put, is_sum=True, linear_in=_in_first_two),
+    "dynamic-update-slice": DeferralRule(_put, is_sum=True, linear_in=_FIRST_TWO),
     "gather": _MAKES,
     "get-tuple-element": _MAKES,
     "maximum": DeferralRule(partial(_sum, kind="maximum"), is_sum=True),
     "minimum": DeferralRule(partial(_sum, kind="minimum"), is_sum=True),
     "multiply": DeferralRule(partial(_scaled, positions=(0, 1)), linear_in=_in_either_factor),
-    "negate": DeferralRule(_negated, linear_in=_in_first),
+    "negate": DeferralRule(_negated, linear_in=_FIRST),
     "or": DeferralRule(partial(_sum, kind="or"), is_sum=True),
-    "pad": DeferralRule(linear_in=_in_first_two),
+    "pad": DeferralRule(linear_in=_FIRST_TWO),
     "reduce": DeferralRule(_reduced, makes_partial_sums=True, linear_in=_if_it_adds),
     "reduce-window": _MAKES,
-    "reshape": DeferralRule(_reshaped, linear_in=_in_first),
+    "reshape": DeferralRule(_reshaped, linear_in=_FIRST),
     "reverse": _MOVES,
     "scatter": DeferralRule(_scattered, makes_partial_sums=True),
-    "slice": DeferralRule(_cut, linear_in=_in_first),
+    "slice": DeferralRule(_cut, linear_in=_FIRST),
     "subtract": DeferralRule(partial(_sum, kind="add"), is_sum=True, linear_in=_in_all),
-    "transpose": DeferralRule(_transposed, linear_in=_in_first),
+    "transpose": DeferralRule(_transposed, linear_in=_FIRST),
 }
 _NONE = DeferralRule()
 
@@ -391,5 +386,5 @@ def linear_operands(inst: Instruction) -> Together:
     >>> [sorted(map(sorted, linear_operands(module.by_name(name)))) for name in "xyz"]
     [[], [[0, 1]], [[0], [1]]]
     """
-    rule = deferral_rule(inst)
-    return rule.linear_in(inst) if rule.linear_in is not None else ()
+    found = deferral_rule(inst).linear_in
+    return found(inst) if callable(found) else found

@@ -118,7 +118,13 @@ def start_transfer(context: Context, inst: Instruction) -> AnyValue:
             where=inst.where,
             remedy=f"let one {inst.opcode}-done read it, and nothing else",
         )
-    _check_devices(context, inst)
+    is_one = context.manual_groups is None and (_is_manual(context, inst) or _device(context, inst) is not None)
+    if not is_one:
+        raise PartitionError(
+            f"%{inst.name}: a {inst.opcode} that is not on one device would run on each of {context.num_partitions}",
+            where=inst.where,
+            remedy="give it the sharding {maximal device=N}, or put it into a region that is manual over all mesh axes",
+        )
     empty = nothing(context.emitter, inst.shape)
     return unpack(context, empty, inst.shape, [REPLICATED] * len(inst.shape.leaves))
 
@@ -149,13 +155,3 @@ def _device(context: Context, inst: Instruction) -> int | None:
     given = context.wanted(inst)
     named = {leaf.device for leaf in given.leaves} if given is not None else set()
     return named.pop() if len(named) == 1 else None
-
-
-def _check_devices(context: Context, inst: Instruction) -> None:
-    if context.manual_groups is None and (_is_manual(context, inst) or _device(context, inst) is not None):
-        return
-    raise PartitionError(
-        f"%{inst.name}: a {inst.opcode} that is not on one device would run on each of {context.num_partitions}",
-        where=inst.where,
-        remedy="give it the sharding {maximal device=N}, or put it into a region that is manual over all mesh axes",
-    )
