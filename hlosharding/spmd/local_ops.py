@@ -101,9 +101,8 @@ class LocalOps(OpWriter):
         """Join along `dim`."""
         if len(parts) == 1:
             return parts[0]
-        dims = list(parts[0].shape.dims)
-        dims[dim] = sum(p.shape.dims[dim] for p in parts)
-        return self.op("concatenate", parts[0].shape.with_dims(tuple(dims)), tuple(parts), dimensions=(dim,))
+        shape = parts[0].shape.with_dim(dim, sum(p.shape.dims[dim] for p in parts))
+        return self.op("concatenate", shape, tuple(parts), dimensions=(dim,))
 
     def dynamic_slice(self, x: Instruction, starts: Sequence[Instruction], sizes: Sequence[int]) -> Instruction:
         """`sizes` elements from `starts` (scalars, in range)."""

@@ -108,14 +108,14 @@ class MatmulLoop:
     def part(self, emitter: Emitter, begin: Instruction, operands: Sequence[Instruction], shape: Shape) -> Instruction:
         """The product for the tile of the factor that begins there."""
         cuts = [self._cut(emitter, n, x, begin) for n, x in enumerate(operands)]
-        dims = [self.tile if d == self.result_dim else n for d, n in enumerate(shape.dims)]
-        return emitter.local(self.inst, shape.with_dims(tuple(dims)), cuts)
+        shape = shape if self.result_dim is None else shape.with_dim(self.result_dim, self.tile)
+        return emitter.local(self.inst, shape, cuts)
 
     def _cut(self, emitter: Emitter, number: int, x: Instruction, begin: Instruction) -> Instruction:
         dim = self.dim_of(number)
         if number == self.operand or dim is None:
             return x
-        sizes = tuple(self.tile if d == dim else n for d, n in enumerate(x.shape.dims))
+        sizes = x.shape.with_dim(dim, self.tile).dims
         return emitter.dynamic_slice(x, _starts(emitter, begin, x.shape.rank, dim), sizes)
 
     def begin_of_tile(self, emitter: Emitter, ahead: int) -> Instruction:
@@ -173,8 +173,7 @@ def _accumulator(loop: MatmulLoop) -> Shape:
     shape, result_dim = loop.result, loop.result_dim
     if result_dim is None:
         return shape.with_type("f32") if shape.element_type in _NARROW else shape
-    full = [loop.tile * loop.num_tiles if d == result_dim else n for d, n in enumerate(shape.dims)]
-    return shape.with_dims(tuple(full))
+    return shape.with_dim(result_dim, loop.tile * loop.num_tiles)
 
 
 def _pass_sums_on(emitter: Emitter, loop: MatmulLoop, operands: list[Instruction]) -> Instruction:

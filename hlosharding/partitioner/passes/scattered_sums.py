@@ -10,7 +10,6 @@ front of it, and its CPU compiler has no fast kernel for the product that comes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from hlosharding.ir import Instruction, Module, reducer_kind, rewrite
@@ -54,11 +53,7 @@ def scatter_sums(module: Module) -> None:
 
 def _cut_of(inst: Instruction) -> _Cut | None:
     """The slice along one dim that is all that a sum of ours is for."""
-    if (
-        CAUSE_ATTRIBUTE not in inst.frontend_attributes
-        or len(inst.operands) != 1
-        or reducer_kind(inst.called[0]) != "add"
-    ):
+    if len(inst.operands) != 1 or reducer_kind(inst.called[0]) != "add":
         return None
     between: list[Instruction] = []
     last = inst
@@ -108,7 +103,7 @@ def _scatter(inst: Instruction, cut: _Cut, groups: Groups) -> None:
         frontend_attributes={CAUSE_ATTRIBUTE: cause},
     )  # fmt: skip
     for made in (inst, *cut.between):
-        rewrite.set_shape(made, made.shape.with_dims(_with(made.shape.dims, dim, part)))
+        rewrite.set_shape(made, made.shape.with_dim(dim, part))
         after = made.users[0]
         dim = after.dimensions.index(dim) if after.opcode == "transpose" else dim
     last, shardings = (inst, *cut.between)[-1], inst.computation.module.shardings
@@ -116,10 +111,6 @@ def _scatter(inst: Instruction, cut: _Cut, groups: Groups) -> None:
         shardings[last.id] = shardings[cut.slice.id]
     rewrite.replace_uses(cut.slice, last)
     rewrite.release_operands(cut.slice)  # it goes with what else is dead: one by one takes a walk for each
-
-
-def _with(dims: Sequence[int], dim: int, size: int) -> tuple[int, ...]:
-    return (*dims[:dim], size, *dims[dim + 1 :])
 
 
 def transpose_parts(module: Module) -> None:
