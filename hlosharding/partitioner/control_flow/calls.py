@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hlosharding.errors import PartitionError
 from hlosharding.ir import Instruction, branches
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.control_flow.call_boundary import (
@@ -119,8 +120,6 @@ def token(context: Context, inst: Instruction) -> AnyValue:
 
 def per_device(context: Context, inst: Instruction) -> AnyValue:
     """partition-id and replica-id: XLA allows them only where code is per device already."""
-    from hlosharding.errors import PartitionError
-
     raise PartitionError(
         f"{inst.opcode} has no meaning in a program that is still to be partitioned",
         where=inst.where,

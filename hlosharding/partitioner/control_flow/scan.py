@@ -29,8 +29,8 @@ def scan(context: Context, inst: Instruction) -> AnyValue:
     values = arrays_of(context, inst.operands)
     wanted = context.wanted_leaves(inst)
     sliced, stacked = len(values) - carries, len(wanted) - carries
-    given = [_whole_along(v.whole_sharding, dim) for v in values[:sliced]]
-    slices = [_without(s, dim) for s in given]
+    given = [replicate_on_dims(v.whole_sharding, (dim,)).meaning for v in values[:sliced]]
+    slices = [remove_shape_dims(s, (dim,)).meaning for s in given]
     begun = [w if w is not None else v.whole_sharding for v, w in zip(values[sliced:], wanted[stacked:], strict=True)]
     opened, carried = _opened(context, step, slices, begun, [w is None for w in wanted[stacked:]])
     made = _left(opened, step)[:stacked]
@@ -72,14 +72,6 @@ def _open(context: Context, step: Computation, slices: Shardings, carried: Shard
 
 def _left(opened: Context, step: Computation) -> Shardings:
     return [v.whole_sharding for v in leaves_of(value_of(opened, step.root))]
-
-
-def _whole_along(sharding: HloSharding, dim: int) -> HloSharding:
-    return replicate_on_dims(sharding, (dim,)).meaning
-
-
-def _without(sharding: HloSharding, dim: int) -> HloSharding:
-    return remove_shape_dims(sharding, (dim,)).meaning
 
 
 def _loop(

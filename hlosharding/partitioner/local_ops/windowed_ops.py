@@ -80,29 +80,15 @@ WindowedFactors = tuple[WindowedFactor | None, ...]
 
 def reduce_window_factors(inst: Instruction, signature: Signature) -> WindowedFactors:
     """The windows of a reduce-window, per factor."""
-
-    def windowed(number: int, owes: Halo) -> WindowedFactor:
-        dim, result_dim = _dims(signature, number)
-        sizes = inst.operands[0].shape.dims[dim], inst.shape.leaves[0].dims[result_dim]
-        planners, window = (split_result_plan,) * len(inst.shape.leaves), _forward(inst, owes)
-        taps = 1 if window.is_running(sizes[0]) else window.size  # a running sum adds one to what it has
-        return WindowedFactor(owes.window, dim, result_dim, window, *sizes, planners, taps)
-
-    return _where_halo(signature, windowed)
+    planners = (split_result_plan,) * len(inst.shape.leaves)
+    return _along_windows(inst, signature, inst.operands[0].shape, inst.shape.leaves[0], planners, may_run=True)
 
 
 def selection_factors(inst: Instruction, signature: Signature) -> WindowedFactors:
     """The windows of a select-and-scatter, per factor: its operand and its source are both seen through them."""
     is_plain = _selects_largest_or_smallest(inst)
     planners = (selection_operand_plan, selection_source_plan) if is_plain else (no_plan, no_plan)
-
-    def windowed(number: int, owes: Halo) -> WindowedFactor:
-        dim, result_dim = _dims(signature, number)
-        sizes = inst.shape.dims[dim], inst.operands[1].shape.dims[dim]
-        window = _forward(inst, owes)
-        return WindowedFactor(owes.window, dim, result_dim, window, *sizes, planners, window.size)
-
-    return _where_halo(signature, windowed)
+    return _along_windows(inst, signature, inst.shape, inst.operands[1].shape, planners)
 
 
 def _selects_largest_or_smallest(inst: Instruction) -> bool:
@@ -114,29 +100,32 @@ def _selects_largest_or_smallest(inst: Instruction) -> bool:
 
 def convolution_factors(inst: Instruction, signature: Signature) -> WindowedFactors:
     """The windows of a convolution, per factor of its signature or of `taps_signature`."""
-
-    def windowed(number: int, owes: Halo) -> WindowedFactor:
-        dim, result_dim = _dims(signature, number)
-        sizes = inst.operands[0].shape.dims[dim], inst.shape.dims[result_dim]
-        window = _forward(inst, owes)
-        return WindowedFactor(owes.window, dim, result_dim, window, *sizes, (split_result_plan,), window.size)
-
-    windows = _where_halo(signature, windowed)
+    windows = _along_windows(inst, signature, inst.operands[0].shape, inst.shape, (split_result_plan,))
     return tuple(w or _taps_window(inst, f) for w, f in zip(windows, signature.factors, strict=True))
 
 
-def _dims(signature: Signature, factor: int) -> tuple[int, int]:
-    """The dim of operand 0 and of the result that carry the factor."""
-    dim = next(d for operand, d in signature.operand_dims(factor) if operand == 0)
-    return dim, next(d for _, d in signature.result_dims(factor))
+def _along_windows(
+    inst: Instruction,
+    signature: Signature,
+    before: Shape,
+    after: Shape,
+    planners: tuple[Planner, ...],
+    *,
+    may_run: bool = False,
+) -> WindowedFactors:
+    """The windows between two shapes, per factor; `may_run`: a running sum adds but one to what it has.
 
+    None is reversed: a reversed kernel meets the same places in another order.
+    """
 
-def _forward(inst: Instruction, owes: Halo) -> WindowDim:
-    """The window, not reversed: a reversed kernel meets the same places in another order."""
-    return replace(window_of(inst, owes.window), window_reversal=False)
+    def windowed(number: int, owes: Halo) -> WindowedFactor:
+        dim = next(d for operand, d in signature.operand_dims(number) if operand == 0)
+        result_dim = next(d for _, d in signature.result_dims(number))
+        window = replace(window_of(inst, owes.window), window_reversal=False)
+        sizes = before.dims[dim], after.dims[result_dim]
+        taps = 1 if may_run and window.is_running(sizes[0]) else window.size
+        return WindowedFactor(owes.window, dim, result_dim, window, *sizes, planners, taps)
 
-
-def _where_halo(signature: Signature, windowed: Callable[[int, Halo], WindowedFactor]) -> WindowedFactors:
     owes = (f.owes for f in signature.factors)
     return tuple(windowed(n, o) if isinstance(o, Halo) else None for n, o in enumerate(owes))
 

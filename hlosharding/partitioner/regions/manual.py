@@ -92,7 +92,7 @@ def region_of(context: Context, inst: Instruction) -> ManualGroups | None:
 
 
 def _region_of_value(value: AnyValue | DeferredReduction) -> ManualGroups | None:
-    for part in (value.partial,) if isinstance(value, DeferredReduction) else leaves_of(value):
+    for part in leaves_of(value):
         if part.manual_groups is not None or part.sharding.is_manual_subgroup():
             return part.manual_groups or manual_groups_of(part.sharding)
     return None
@@ -100,7 +100,7 @@ def _region_of_value(value: AnyValue | DeferredReduction) -> ManualGroups | None
 
 def stamped(made: AnyValue | DeferredReduction, manual_groups: ManualGroups) -> AnyValue | DeferredReduction:
     """Results of a region know that they are."""
-    for part in (made.partial,) if isinstance(made, DeferredReduction) else leaves_of(made):
+    for part in leaves_of(made):
         part.manual_groups = manual_groups
     return made
 
