@@ -130,9 +130,8 @@ class _Pricing:
         return "promised less than those that were priced"
 
     def priced(self, problem: ChoiceProblem, space: HloSharding, excluded: str) -> SplitAlternative:
-        by_objective, in_bytes, in_seconds = (
-            _split(problem, space, prices) for prices in (self.prices, self.in_bytes, self.in_seconds)
-        )
+        measures = self.prices, self.in_bytes, self.in_seconds
+        by_objective, in_bytes, in_seconds = (_split(problem, space, prices) for prices in measures)
         num_tiles, whole = problem.num_tiles(space), (1,) * len(problem.signature.factors)
         return SplitAlternative(
             factors=tuple(factor.name for factor in problem.signature.factors),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import chain
 
 import numpy as np
@@ -195,13 +195,7 @@ def _as_arrays(axes: DeviceAxes, splits: Sequence[tuple[Axes, ...]]) -> Splits:
     options = np.array([[numbers.setdefault(parts, len(numbers)) for parts in split] for split in splits], np.int64)
     num_tiles = np.array([axes.product(parts) for parts in numbers], np.int64)
     index = np.array([axes.position(parts) for parts in numbers], np.int64).reshape(-1, math.prod(axes.sizes))
-    spaces: dict[int, HloSharding] = {}
-
-    def space(number: int) -> HloSharding:
-        if number not in spaces:
-            spaces[number] = _space(axes, splits[number])
-        return spaces[number]
-
+    space = cache(lambda number: _space(axes, splits[number]))
     return Splits(num_tiles[options], np.ascontiguousarray(index[options].transpose(0, 2, 1)), space)
 
 

@@ -30,16 +30,10 @@ def _with_own_counts(emitter: Emitter, op: LocalOp) -> LocalOp:
     """
     how = addressing(op.inst)
     indices, along = op.operands[how.indices], op.signature.operands[how.indices]
-    changed = False
     for column, dim in enumerate(how.addressed):
         factors = op.signature.operands[0][dim]
         if factors and factors in along and op.num_tiles(factors[0]) > 1:
-            indices, changed = (
-                _with_counted_column(emitter, indices, how.vector_dim, column, along.index(factors)),
-                True,
-            )
-    if not changed:
-        return op
+            indices = _with_counted_column(emitter, indices, how.vector_dim, column, along.index(factors))
     return op._replace(operands=(*op.operands[: how.indices], indices, *op.operands[how.indices + 1 :]))
 
 

@@ -91,13 +91,9 @@ def emit_broadcast(emitter: Emitter, op: LocalOp) -> Instruction:
 
 def split_row_dims(op: LocalOp) -> list[int]:
     """Dims of the array (operand 0) that indices address and that are split."""
-    split: list[int] = []
-    for dim, factors in enumerate(op.signature.operands[0]):
-        for factor in factors:
-            owes = op.signature.factors[factor].owes
-            if isinstance(owes, Whole) and owes.indexed and op.num_tiles(factor) > 1:
-                split.append(dim)
-    return split
+    dims = ((dim, factor) for dim, factors in enumerate(op.signature.operands[0]) for factor in factors)
+    owes = [factor.owes for factor in op.signature.factors]
+    return [d for d, f in dims if isinstance(o := owes[f], Whole) and o.indexed and op.num_tiles(f) > 1]
 
 
 def row_starts(emitter: Emitter, op: LocalOp, dim: int) -> tuple[int, ...]:

@@ -24,10 +24,9 @@ from hlosharding.sharding import REPLICATED, HloSharding, offsets, without_parti
 
 def constant(context: Context, inst: Instruction) -> AnyValue:
     """A constant of one repeated number is broadcast at the tile's size; any other is kept whole and cut."""
-    if inst.shape.is_tuple or not inst.shape.is_array:
-        return unpack(
-            context, context.emitter.local(inst, inst.shape, ()), inst.shape, [REPLICATED] * len(inst.shape.leaves)
-        )
+    if not inst.shape.is_array:
+        local = context.emitter.local(inst, inst.shape, ())
+        return unpack(context, local, inst.shape, [REPLICATED] * len(inst.shape.leaves))
     if inst.shape.rank and inst.shape.size and is_splat(inst):
         return _everywhere(context, inst, inst.literal.reshape(-1)[0])
     wanted = context.wanted_leaves(inst)[0] or REPLICATED

@@ -119,12 +119,8 @@ def _asked(
     given = shardings.get(user.id)
     if given is None or given.is_unknown():
         return
-    if (
-        user.opcode == "tuple"
-        and user.operands
-        and _is_given_back(user)
-        and all(o.shape.is_array for o in user.operands)
-    ):
+    has_arrays = bool(user.operands) and all(o.shape.is_array for o in user.operands)
+    if user.opcode == "tuple" and has_arrays and _is_given_back(user):
         leaves = list(given.normalize_tuple(len(user.operands)).leaves)
         for element in user.users:
             leaves[element.tuple_index] = shardings.get(element.id, leaves[element.tuple_index])

@@ -136,10 +136,8 @@ def _enter_groups(context: Context, inst: Instruction, value: Value, inside: Hlo
     whole, piece = value.shape.dims, inst.shape.dims
     found = tiles_in_groups(value.sharding, region.manual_groups, whole, piece)
     if found is None:
-        value, found = (
-            to_wanted(context, value, _pieces(inst, value.sharding, region.manual_groups, whole, piece)),
-            REPLICATED,
-        )
+        pieces = _pieces(inst, value.sharding, region.manual_groups, whole, piece)
+        value, found = to_wanted(context, value, pieces), REPLICATED
     entered = Value(value.local, inst.shape, found, manual_groups=region.manual_groups)
     return to_wanted(region, entered, sharding_in_groups(inside, region.manual_groups), "enter a manual region")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,13 +29,13 @@ from hlosharding.partitioner.repeated_layers.places import OUTSIDE, Bools, Edges
 def op_keys(module: Module, annotated: frozenset[str]) -> list[int]:
     """A number for each instruction of the entry: opcode, shape, attributes, callees, sharding, annotated or not."""
     numbers: dict[Any, int] = {}
-    callees: dict[Computation, Any] = {}
+    does = cache(_does)
     number, sharding = numbers.setdefault, module.shardings.get
     found: list[int] = []
     for inst in module.entry.instructions:
         key = (inst.opcode, inst.shape, sharding(inst.id), attributes_of(inst), inst.channel_id)
         if inst.called:
-            key = (*key, *[_callee(c, callees) for c in inst.called])
+            key = (*key, *map(does, inst.called))
         if inst.proto.HasField("frontend_attributes"):
             key = (*key, stated_of(inst))
         if inst.name in annotated:
@@ -43,14 +44,10 @@ def op_keys(module: Module, annotated: frozenset[str]) -> list[int]:
     return found
 
 
-def _callee(computation: Computation, known: dict[Computation, Any]) -> Any:
+def _does(computation: Computation) -> Any:
     """What a reducer does; any other computation is like itself alone."""
-    found = known.get(computation)
-    if found is None:
-        kind, types = reducer_kind(computation), [i.shape for i in computation.instructions]
-        is_plain = kind in REDUCER_KINDS and len(types) == 3
-        found = known[computation] = (kind, *types) if is_plain else computation
-    return found
+    kind, types = reducer_kind(computation), [i.shape for i in computation.instructions]
+    return (kind, *types) if kind in REDUCER_KINDS and len(types) == 3 else computation
 
 
 _FEW = 1000
