@@ -88,6 +88,12 @@ class LocalOps(OpWriter):
         dims = tuple(SliceDim(s, e, 1) for s, e in zip(starts, limits, strict=True))
         return self.op("slice", x.shape.with_dims(tuple(d.limit - d.start for d in dims)), (x,), slice_dims=dims)
 
+    def slice_along(self, x: Instruction, dim: int, start: int, limit: int) -> Instruction:
+        """Elements `start` up to `limit` of one dim, and all of the others."""
+        starts, limits = [0] * x.shape.rank, list(x.shape.dims)
+        starts[dim], limits[dim] = start, limit
+        return self.slice(x, starts, limits)
+
     def pad(self, x: Instruction, low: Sequence[int], high: Sequence[int], fill: Any = 0) -> Instruction:
         """Edge padding (negative cuts); `fill` is a number or a scalar instruction."""
         if not any(low) and not any(high):

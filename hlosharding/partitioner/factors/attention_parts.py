@@ -190,7 +190,5 @@ class Balance(NamedTuple):
 
 def cut_in_two(emitter: Emitter, x: Instruction, dim: int) -> Halves:
     """Two equal parts along a dim."""
-    dims = x.shape.dims
-    middle = [size // 2 if d == dim else 0 for d, size in enumerate(dims)]
-    ends = [size // 2 if d == dim else size for d, size in enumerate(dims)]
-    return emitter.slice(x, [0] * len(dims), ends), emitter.slice(x, middle, dims)
+    size = x.shape.dims[dim]
+    return emitter.slice_along(x, dim, 0, size // 2), emitter.slice_along(x, dim, size // 2, size)

@@ -129,17 +129,15 @@ def _largest_of_all(emitter: Emitter, op: LocalOp, parts: Leaves, groups: Groups
 def _real_ones(emitter: Emitter, op: LocalOp, candidates: Instruction, num_tiles: int) -> Instruction:
     """The candidates without those that come from padding: the last tiles may have fewer than k elements."""
     size, tile = op.inst.operands[0].shape.dims[-1], op.operands[0].shape.dims[-1]
-    last, dims = candidates.shape.rank - 1, candidates.shape.dims
-    offered = dims[last] // num_tiles
+    last = candidates.shape.rank - 1
+    offered = candidates.shape.dims[last] // num_tiles
     if size >= (num_tiles - 1) * tile + offered:
         return candidates
     parts: list[Instruction] = []
     for number in range(num_tiles):
         real = min(offered, size - number * tile)
         if real > 0:
-            starts, limits = [0] * len(dims), list(dims)
-            starts[last], limits[last] = number * offered, number * offered + real
-            parts.append(emitter.slice(candidates, starts, limits))
+            parts.append(emitter.slice_along(candidates, last, number * offered, number * offered + real))
     return emitter.concatenate(parts, last)
 
 

@@ -86,15 +86,12 @@ class HaloPlan:
         >>> HaloPlan(2, (0, 1, 3), 3, ((0, 2), (1, 4), (3, 6)), WindowDim(3)).strips(-1)
         [Strip(distance=1, size=1, readers=frozenset({1, 2}))]
         """
-        found: list[Strip] = []
-        amount, distance = self.left if side < 0 else self.right, 1
-        while amount > 0:
-            size = min(amount, self.tile)
-            tiles = range(len(self.needed))
-            readers = frozenset(t for t in tiles if self._reads(t, t + side * distance, side, size))
-            found.append(Strip(distance, size, readers))
-            amount, distance = amount - size, distance + 1
-        return found
+        amount, tiles = self.left if side < 0 else self.right, range(len(self.needed))
+        sizes = [min(self.tile, amount - start) for start in range(0, amount, self.tile or 1)]
+        return [
+            Strip(distance, size, frozenset(t for t in tiles if self._reads(t, t + side * distance, side, size)))
+            for distance, size in enumerate(sizes, 1)
+        ]
 
     def _reads(self, tile: int, other: int, side: int, size: int) -> bool:
         """Does a tile need any of the `size` elements at the near edge of another one?"""
@@ -123,12 +120,12 @@ def _pairs(space: HloSharding, factor: int, distance: int, readers: frozenset[in
     All other factors are the same: a device may hold only its part of what others hold whole.
     """
     tiles = np.moveaxis(space.tiles.array, factor, 0)
-    pairs: list[tuple[int, int]] = []
-    for tile in sorted(readers):
-        if 0 <= tile + distance < len(tiles):
-            sources, targets = tiles[tile + distance].reshape(-1), tiles[tile].reshape(-1)
-            pairs += zip(map(int, sources), map(int, targets), strict=True)
-    return tuple(pairs)
+    return tuple(
+        (int(source), int(target))
+        for tile in sorted(readers)
+        if 0 <= tile + distance < len(tiles)
+        for source, target in zip(tiles[tile + distance].reshape(-1), tiles[tile].reshape(-1), strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +168,7 @@ def _received(emitter: Emitter, x: Instruction, halo: HaloExchange, side: int) -
     found: list[Instruction] = []
     dim, tile = halo.dim, halo.plan.tile
     for distance, size, readers in halo.plan.strips(side):
-        starts, limits = [0] * x.shape.rank, list(x.shape.dims)
-        starts[dim], limits[dim] = (tile - size, tile) if side < 0 else (0, size)
-        strip = emitter.slice(x, starts, limits)
+        strip = emitter.slice_along(x, dim, *((tile - size, tile) if side < 0 else (0, size)))
         # Where nobody reads a strip, the device's own elements keep its place.
         pairs = _pairs(halo.tiles.space, halo.tiles.factor, side * distance, readers)
         found.append(emitter.collective_permute(strip, pairs) if pairs else strip)
@@ -182,13 +177,11 @@ def _received(emitter: Emitter, x: Instruction, halo: HaloExchange, side: int) -
 
 def cut_out(emitter: Emitter, x: Instruction, dim: int, offsets: list[int], count: int) -> Instruction:
     """`count` elements along `dim` from each device's own offset on."""
-    sizes = tuple(count if d == dim else s for d, s in enumerate(x.shape.dims))
     if len(set(offsets)) == 1:
-        starts = [offsets[0] if d == dim else 0 for d in range(x.shape.rank)]
-        return emitter.slice(x, starts, [s + n for s, n in zip(starts, sizes, strict=True)])
+        return emitter.slice_along(x, dim, offsets[0], offsets[0] + count)
     zero = emitter.per_device((0,) * emitter.num_partitions)
     places = [emitter.per_device(offsets) if d == dim else zero for d in range(x.shape.rank)]
-    return emitter.dynamic_slice(x, places, sizes)
+    return emitter.dynamic_slice(x, places, x.shape.with_dim(dim, count).dims)
 
 
 def _filled(emitter: Emitter, x: Instruction, halo: HaloExchange, starts: tuple[int, ...]) -> Instruction:

@@ -83,13 +83,9 @@ def _groups_in_order(inst: Instruction, cut: _Cut, devices: Devices) -> Groups |
     starts = integer_on_devices(cut.slice.operands[1 + cut.dim], devices)
     if starts is None or whole != part * len(groups[0]) or sum(map(len, groups)) != devices.count:
         return None
-    found: list[tuple[int, ...]] = []
-    for group in groups:
-        ordered = sorted(group, key=lambda device: int(starts[device]))
-        if [int(starts[device]) for device in ordered] != list(range(0, whole, part)):
-            return None
-        found.append(tuple(ordered))
-    return tuple(found)
+    ordered = tuple(tuple(sorted(group, key=lambda device: int(starts[device]))) for group in groups)
+    parts = list(range(0, whole, part))
+    return ordered if all([int(starts[device]) for device in group] == parts for group in ordered) else None
 
 
 def _scatter(inst: Instruction, cut: _Cut, groups: Groups) -> None:
