@@ -122,19 +122,6 @@ def signed_indices(emitter: Emitter, indices: Instruction, size: int) -> Instruc
     return emitter.op("convert", indices.shape.with_type(wide), (indices,))
 
 
-def column_bounds(indices: Shape, vector_dim: int, column: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(starts, limits) of one component of the index vectors; `vector_dim` is the rank where there is but one.
-
-    >>> column_bounds(Shape.parse("s32[12,2]"), 1, 0)
-    ((0, 0), (12, 1))
-    """
-    starts = [0] * indices.rank
-    limits = list(indices.dims)
-    if vector_dim < indices.rank:
-        starts[vector_dim], limits[vector_dim] = column, column + 1
-    return tuple(starts), tuple(limits)
-
-
 def shifted_columns(
     emitter: Emitter, indices: Instruction, vector_dim: int, shifts: dict[int, Instruction], columns: int
 ) -> Instruction:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 from itertools import pairwise, product
 from typing import Any
 
@@ -252,11 +253,8 @@ def emit_convolution(emitter: Emitter, op: LocalOp) -> Instruction:
     if not windows:
         return emit_same_op(emitter, op)
     x = _with_halos(emitter, op, windows, 0, np.zeros((), op.operands[0].shape.dtype))
-    total: Instruction | None = None
-    for taps in product(*_taps_apart(windows)):
-        made = _with_taps(emitter, op, windows, x, taps)
-        total = made if total is None else emitter.binary("add", total, made)
-    assert total is not None, "every window has taps"
+    made = (_with_taps(emitter, op, windows, x, taps) for taps in product(*_taps_apart(windows)))
+    total = reduce(partial(emitter.binary, "add"), made)
     return _without_early_results(emitter, op, windows, total)
 
 
