@@ -59,7 +59,9 @@ OP_KINDS = (
     OpKind("op of a manual region", None, manual.is_per_device),
     OpKind("collective between manual groups", COLLECTIVES, lambda context, _: context.manual_groups is not None),
     OpKind("move to or from the host", _CALLS, lambda _, inst: host_offload.is_move(inst)),
-    OpKind("custom call on one device", _CALLS, one_device.is_on_one_device),
+    OpKind(
+        "custom call on one device", _CALLS, lambda context, inst: one_device.acting_device(context, inst) is not None
+    ),
     OpKind("flash attention", _CALLS, lambda _, inst: fused_attention(inst) is not None),
     OpKind("array of dynamic size", None, is_dynamic),
     OpKind("call under custom_partitioning", frozenset({"call"}), lambda _, inst: is_custom_partitioning(inst)),

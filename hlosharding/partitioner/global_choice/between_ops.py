@@ -23,7 +23,7 @@ from hlosharding.partitioner.global_choice.value_groups import Group, groups_of
 from hlosharding.partitioner.overrides import BOTH_ENDS, ShardingTable
 from hlosharding.partitioner.prices import Numbers
 from hlosharding.reshard import MARGIN
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import HloSharding, uneven_dims
 
 _SWEEPS = 3
 _SMALL = 0.02
@@ -216,7 +216,7 @@ class _Search:
         for sharding in wanted:
             is_plain = sharding.kind in ("tiled", "replicated") and not sharding.is_manual_subgroup()
             is_small = sharding.num_tiles >= (2 if group.is_copy else group.sharding.num_tiles)
-            if is_plain and is_small and _is_even(sharding, dims):
+            if is_plain and is_small and not uneven_dims(sharding, dims):
                 yield sharding.meaning
 
 
@@ -228,8 +228,3 @@ def _along(prices: Numbers, places: tuple[int | None, ...], rank: int) -> Number
     for place, size in zip(real, kept.shape, strict=True):
         shape[place] = size
     return kept.transpose(np.argsort(real)).reshape(shape)
-
-
-def _is_even(sharding: HloSharding, dims: tuple[int, ...]) -> bool:
-    tiles = sharding.data_dims if sharding.kind == "tiled" else (1,) * len(dims)
-    return all(size % n == 0 for size, n in zip(dims, tiles, strict=True))

@@ -309,6 +309,5 @@ def _scalar_of(inst: Instruction) -> Instruction | None:
 def _is_same_scalar(a: Instruction, b: Instruction) -> bool:
     if a is b:
         return True
-    if a.opcode != "constant" or b.opcode != "constant" or a.shape != b.shape:
-        return False
-    return a.literal.tobytes() == b.literal.tobytes()
+    are_constant = a.opcode == b.opcode == "constant" and a.shape == b.shape
+    return are_constant and a.literal.tobytes() == b.literal.tobytes()

@@ -53,11 +53,6 @@ def _branch(context: Context, inst: Instruction, operand: Instruction, write: Wr
     return builder.computation
 
 
-def is_on_one_device(context: Context, inst: Instruction) -> bool:
-    """Is a custom call to run on one device alone?"""
-    return acting_device(context, inst) is not None
-
-
 def acting_device(context: Context, inst: Instruction) -> int | None:
     """The device on which alone a custom call is to run; None where it may run on all, or on no single device."""
     given = context.wanted(inst)
