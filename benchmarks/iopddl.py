@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.cost import machines
-from hlosharding.partitioner import ObjectivePrices
+from hlosharding.partitioner import Prices
 from hlosharding.search.choices import SOLVERS, Choices, SelectionProblem, solve_choices
 from hlosharding.search.optimum import ProgramChoices, Weights
 from hlosharding.sharding import TileAssignment
@@ -108,7 +108,7 @@ def problem_of(name: str, devices: int) -> SelectionProblem:
     model = next(model for model in MODELS if name in model.name)
     module = unannotated(model, 1)
     machine = machines.h100(devices)
-    choices = ProgramChoices(module, TileAssignment.from_iota((devices,)), ObjectivePrices(machine))
+    choices = ProgramChoices(module, TileAssignment.from_iota((devices,)), Prices(machine))
     choices.table.plan({number for edge in choices.edges for number in edge.reshards.ravel().tolist()})
     return choices.problem(Weights(1.0, 1.0), machine.memory_bytes)
 

@@ -18,8 +18,8 @@ from hlosharding.partitioner import (
     Folded,
     LayersDiffer,
     LocalProgram,
-    ObjectivePrices,
     PartitionOptions,
+    Prices,
     ShardingTable,
     check_devices,
     folded,
@@ -172,7 +172,7 @@ class _Choice:
 
     def _decisions(self, overlap: str) -> Decisions:
         made = Decisions(
-            ObjectivePrices(self.machine, self.options.objective),
+            Prices(self.machine, self.options.objective),
             overlap=overlap,
             only_propagated=self.options.only_propagated,
             mesh=self.module.mesh.assignment if self.module.mesh is not None else None,

@@ -18,7 +18,7 @@ from hlosharding.executor.device_program import DeviceProgram, load_source
 from hlosharding.executor.sharded_array import ShardedArray, as_tile, by_device, restack_tiles
 from hlosharding.executor.source import write_source
 from hlosharding.ir import Builder, Module, Shape
-from hlosharding.partitioner import Decisions, ObjectivePrices, ShardingTable, partition_module
+from hlosharding.partitioner import Decisions, Prices, ShardingTable, partition_module
 from hlosharding.sharding import HloSharding, TileAssignment
 
 
@@ -83,7 +83,7 @@ def _renumbered(sharding: HloSharding, numbers: Mapping[int, int]) -> HloShardin
 @lru_cache(maxsize=512)
 def _program(shape: Shape, source: HloSharding, target: HloSharding, devices: tuple[Any, ...]) -> DeviceProgram:
     module = _copy_module(shape, source, target, len(devices))
-    prices = ObjectivePrices(machines.h100(len(devices)), "bytes")
+    prices = Prices(machines.h100(len(devices)), "bytes")
     table = ShardingTable(module.shardings, {})
     local = partition_module(module, table, Decisions(prices), num_partitions=len(devices)).module
     written = write_source(local, inputs=[BoundaryArray(shape, source)], outputs=[BoundaryArray(shape, target)])

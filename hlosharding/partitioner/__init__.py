@@ -17,7 +17,7 @@ from hlosharding.partitioner.overrides import ShardingOverride, ShardingTable, h
 from hlosharding.partitioner.partial_sums import linear_operands
 from hlosharding.partitioner.partition import LocalProgram, check_devices, partition_module
 from hlosharding.partitioner.plain_forms import in_plain_forms
-from hlosharding.partitioner.prices import Cost, ObjectivePrices, Prices, cost_of_plan
+from hlosharding.partitioner.prices import Cost, Prices, cost_of_plan
 from hlosharding.partitioner.repeated_layers import Folded, LayersDiffer, alike_in_layers, folded
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "Folded",
     "LayersDiffer",
     "LocalProgram",
-    "ObjectivePrices",
     "OpPlan",
     "OpSplit",
     "PartitionOptions",

@@ -1,4 +1,5 @@
-"""The outcome of choosing, before anything is written: how one op is split, or how the elements it moves travel.
+"""The outcome of choosing, before anything is written: how one op is split, or how the elements it moves travel, and
+what it costs between operands that lie so and what is wanted of its result.
 
 Floor: partitioner.
 """
@@ -8,17 +9,55 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from hlosharding.ir import Shape
-from hlosharding.partitioner.op_costs import Moves, OpCost
-from hlosharding.partitioner.prices import Cost, Prices
+from hlosharding.partitioner.prices import NOTHING, Cost, Prices
 from hlosharding.partitioner.value import ValuePlace
 from hlosharding.reshard import BatchedTransfer
 from hlosharding.rules import Signature
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import REPLICATED, HloSharding
 
 
+class OpCost(NamedTuple):
+    """Of one op."""
+
+    communication: Cost = NOTHING
+    computation: float = 0.0
+    """Seconds, as far as they count beside those of bytes."""
+    moved: frozenset[ValuePlace] = frozenset()
+    """Values that are brought elsewhere whole: their partial results are not."""
+    is_result_moved: bool = False
+
+    def seconds(self, prices: Prices) -> float:
+        """`comparable_seconds` of it all."""
+        return prices.comparable_seconds(self.communication) + self.computation
+
+
+@dataclass(slots=True)
+class Moves:
+    """Values brought into shardings, each once to each: from where it lies, or from where it was brought before."""
+
+    prices: Prices
+    communication: Cost = NOTHING
+    brought: dict[ValuePlace, list[HloSharding]] = field(default_factory=dict[ValuePlace, list[HloSharding]])
+
+    def bring(self, value: ValuePlace, target: HloSharding) -> None:
+        """Add what it costs."""
+        found = self.brought.get(value, [])
+        if value.is_free or value.sharding is target or target in found or REPLICATED in found:
+            return
+        costs = [self.prices.move_cost(value, source, target) for source in (value.sharding, *found)]
+        self.communication += min(costs, key=self.prices.comparable_seconds)
+        self.brought.setdefault(value, []).append(target)
+
+    def cost(self, computation: float = 0.0, result: ValuePlace | None = None) -> OpCost:
+        """Of all of them; `result`: which is the op's."""
+        moved = frozenset(value for value in self.brought if value.reduce_kind is None)
+        return OpCost(self.communication, computation, moved, result in moved)
+
+
+@dataclass(frozen=True, slots=True)
 class OpPlan(ABC):
     """How one op is partitioned: where its operands must lie, how its results come out, and at what price.
 
@@ -34,22 +73,12 @@ class OpPlan(ABC):
     ['{devices=[1,2]<=[2]}', '{devices=[2,1]<=[2]}']
     """
 
-    __slots__ = ()
-
-    @property
-    @abstractmethod
-    def operands(self) -> tuple[HloSharding, ...]:
-        """The sharding that each operand is brought into."""
-
-    @property
-    @abstractmethod
-    def results(self) -> tuple[HloSharding, ...]:
-        """Per result leaf the sharding it comes out in, before it is brought to where it is wanted."""
-
-    @property
-    @abstractmethod
-    def price(self) -> float:
-        """Seconds, as plans of one op are compared: of moving operands and results, and of computing."""
+    operands: tuple[HloSharding, ...]
+    """The sharding that each operand is brought into."""
+    results: tuple[HloSharding, ...]
+    """Per result leaf the sharding it comes out in, before it is brought to where it is wanted."""
+    price: float
+    """Seconds, as plans of one op are compared: of moving operands and results, and of computing."""
 
     @abstractmethod
     def cost(self, prices: Prices, operands: Sequence[ValuePlace], shape: Shape, wanted: HloSharding | None) -> OpCost:
@@ -93,22 +122,8 @@ class Lowering(OpPlan):
     """Do operands enter the local op as they are?"""
     broadcast_dims: tuple[tuple[int, ...], ...]
     """Per result leaf the dims along which all elements are the same."""
-    is_op_itself: bool
-    """Is the local op, besides, the op itself, its result one array, and nothing to be reduced?"""
     question: Any = field(repr=False)
     """What was to be chosen: a `factors.SplitQuestion`, for who asks what else there was."""
-
-    @property
-    def operands(self) -> tuple[HloSharding, ...]:
-        return self.choice.operands
-
-    @property
-    def results(self) -> tuple[HloSharding, ...]:
-        return self.choice.results
-
-    @property
-    def price(self) -> float:
-        return self.choice.seconds
 
     def cost(self, prices: Prices, operands: Sequence[ValuePlace], shape: Shape, wanted: HloSharding | None) -> OpCost:
         choice, moves = self.choice, Moves(prices)
@@ -124,51 +139,26 @@ class Lowering(OpPlan):
 class ReshapePlan(OpPlan):
     """How a reshape is done: on tiles, or, where these do not hold the same elements, with elements moved between."""
 
-    source: HloSharding
-    target: HloSharding
-    price: float  # pyright: ignore[reportIncompatibleMethodOverride]
     transfer: BatchedTransfer | None = None
     """Where elements move between unlike tile edges: how; else tiles are reshaped."""
 
-    @property
-    def operands(self) -> tuple[HloSharding, ...]:
-        return (self.source,)
-
-    @property
-    def results(self) -> tuple[HloSharding, ...]:
-        return (self.target,)
-
     def cost(self, prices: Prices, operands: Sequence[ValuePlace], shape: Shape, wanted: HloSharding | None) -> OpCost:
-        moves, made = Moves(prices), ValuePlace(shape, self.target)
-        moves.bring(operands[0], self.source)
+        moves, made = Moves(prices), ValuePlace(shape, self.results[0])
+        moves.bring(operands[0], self.operands[0])
         if self.transfer is not None:
             moves.communication += Cost(self.transfer.mean_bytes, self.transfer.seconds)
         else:
-            moves.bring(made, wanted if wanted is not None else self.target)
+            moves.bring(made, wanted if wanted is not None else self.results[0])
         return moves.cost(result=made)
 
 
 @dataclass(frozen=True, slots=True)
 class MovementPlan(OpPlan):
-    """How an op that only moves elements is done: operands in `sources` become the result in `target`."""
+    """How an op that only moves elements is done."""
 
-    sources: tuple[HloSharding, ...]
-    target: HloSharding
     transfer: BatchedTransfer
     communication: Cost
-    """All of it: operands into place, the transfer, the result from `target` to what is wanted."""
-
-    @property
-    def operands(self) -> tuple[HloSharding, ...]:
-        return self.sources
-
-    @property
-    def results(self) -> tuple[HloSharding, ...]:
-        return (self.target,)
-
-    @property
-    def price(self) -> float:
-        return self.communication.seconds
+    """All of it: operands into place, the transfer, the result to what is wanted."""
 
     def cost(self, prices: Prices, operands: Sequence[ValuePlace], shape: Shape, wanted: HloSharding | None) -> OpCost:
         return OpCost(self.communication)

@@ -1,14 +1,14 @@
 """One computation being partitioned: the state that every strategy gets as its first argument.
 
 Floor: partitioner.  What plans depend on (`PlanContext`), and where they are written (`Context`); what an operand
-became is in `region_values`, how it gets into another sharding in `resharding`.
+became, and how it gets into another sharding, is in `resharding`.
 """
 
 from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.choice import OpPlan
@@ -89,15 +89,15 @@ class Context(PlanContext):
         if groups is None:
             return root
         if groups not in root.regions:
-            root.regions[groups] = Context(
-                shardings=root.shardings,
-                decisions=root.decisions.inside(groups),
+            decisions, emitter = root.decisions.inside(groups), root.emitter.inside(groups)
+            root.regions[groups] = replace(
+                root,
+                decisions=decisions,
                 manual_groups=groups,
-                emitter=root.emitter.inside(groups),
-                lower=root.lower,
-                values=root.values,
-                plans=root.plans,
+                emitter=emitter,
+                paid={},
                 outside=root,
+                may_defer=frozenset(),
             )
         return root.regions[groups]
 

@@ -12,7 +12,7 @@ from typing import Any
 from hlosharding.cost import Machine
 from hlosharding.ir import ElementReaders, Instruction, Shape
 from hlosharding.partitioner.choice import Lowering, MovementPlan, ReshapePlan
-from hlosharding.partitioner.prices import ObjectivePrices, Prices
+from hlosharding.partitioner.prices import Prices
 from hlosharding.partitioner.value import Form
 from hlosharding.sharding import TileAssignment
 from hlosharding.spmd import ManualGroups
@@ -60,21 +60,12 @@ class Decisions:
         known = _known(self.prices.machine, self.prices.objective, self.mesh, self.only_propagated)
         if len(known.lowerings) > _MOST_REMEMBERED:
             _known.cache_clear()
-        return replace(
-            self,
-            prices=known.prices,
-            equal_ops=known.equal_ops,
-            lowerings=known.lowerings,
-            option_prices=known.option_prices,
-            reshapes=known.reshapes,
-            moves=known.moves,
-            local_shapes=known.local_shapes,
-        )
+        return replace(self, **{name: getattr(known, name) for name in _REMEMBERED})
 
     def inside(self, groups: ManualGroups) -> Decisions:
         """What is decided for the groups of a region."""
         if groups.size not in self.by_group_size:
-            prices = ObjectivePrices(self.prices.machine.with_devices(groups.size), self.prices.objective)
+            prices = Prices(self.prices.machine.with_devices(groups.size), self.prices.objective)
             self.by_group_size[groups.size] = Decisions(
                 prices,
                 overlap=self.overlap,
@@ -89,8 +80,9 @@ class Decisions:
 @lru_cache(maxsize=8)
 def _known(machine: Machine, objective: str, mesh: TileAssignment | None, only_propagated: bool) -> Decisions:
     """Whose tables all programs of these prices share."""
-    return Decisions(ObjectivePrices(machine, objective), mesh=mesh, only_propagated=only_propagated)
+    return Decisions(Prices(machine, objective), mesh=mesh, only_propagated=only_propagated)
 
 
+_REMEMBERED = "prices", "equal_ops", "lowerings", "option_prices", "reshapes", "moves", "local_shapes"
 _MOST_REMEMBERED = 1 << 15
 """Choices of ops: some 100 MB."""

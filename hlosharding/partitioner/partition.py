@@ -19,9 +19,8 @@ from hlosharding.partitioner.control_flow import enter_parameter, forms_of
 from hlosharding.partitioner.decisions import Decisions
 from hlosharding.partitioner.overrides import ShardingOverride, ShardingTable, bypassed_annotations, sharding_overrides
 from hlosharding.partitioner.passes import per_device_passes
-from hlosharding.partitioner.region_values import pack, value_of
 from hlosharding.partitioner.regions import left_undone
-from hlosharding.partitioner.resharding import reshard_leaves
+from hlosharding.partitioner.resharding import pack, reshard_leaves, value_of
 from hlosharding.partitioner.strategies import lower
 from hlosharding.partitioner.value import Value
 from hlosharding.sharding import REPLICATED, HloSharding
@@ -75,7 +74,7 @@ def partition_module(
     passes = per_device_passes(program, decisions.prices, has_manual_groups=decisions.has_manual_groups)
     run_passes(local, passes, dump=dump)
     overrides = sharding_overrides(module, dict(table.shardings), program.undecided, table.reasons, bypassed)
-    return LocalProgram(local, [*program.warnings, *left_undone(module)], overrides, table, context.plans)
+    return LocalProgram(local, [*program.warnings, *left_undone(module)], tuple(overrides), table, context.plans)
 
 
 _CHANNELED = COLLECTIVES | {"custom-call", "send", "recv", "send-done", "recv-done"}

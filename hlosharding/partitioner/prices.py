@@ -5,7 +5,6 @@ Floor: partitioner.  Formulas are the cost room's; here only what they are asked
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -69,8 +68,12 @@ def cost_of_plan(request: ReshardRequest) -> Cost:
 
 
 @dataclass(slots=True)
-class Prices(ABC):
-    """Prices on one machine, memoised.  Those who have them say in what they are compared."""
+class Prices:
+    """Prices on one machine, memoised.
+
+    Where the objective is time, predicted seconds are compared; else those of the bytes, and of the predicted ones so
+    much as the objective says.
+    """
 
     machine: Machine
     objective: str = "time"
@@ -78,13 +81,25 @@ class Prices(ABC):
     """Of one between two shardings that differ."""
     _known: dict[tuple[Shape, HloSharding, HloSharding, str | None], Cost] = field(default_factory=dict)
 
-    @abstractmethod
     def comparable(self, nbytes: Number, seconds: Number) -> Number:
         """The figure by which splits of one op are compared, of bytes received and predicted seconds."""
+        if self.objective == "time":
+            return seconds
+        return weigh(self.objective, nbytes, seconds) / self.machine.inside.bandwidth
 
-    @abstractmethod
     def compute_seconds(self, points: Number, nbytes: Number, contracts: bool) -> Number:
         """What an op over so many points of its iteration space that touches `nbytes` of memory adds to that figure."""
+        # As latency, memory counts beside bytes on the wire only where the objective is time.
+        bandwidth = self.machine.inside.bandwidth
+        rate = bandwidth if self.objective == "time" else OBJECTIVES[self.objective]
+        return (
+            _WORK_WEIGHT * self.flop_seconds(points, contracts)
+            + nbytes / self.machine.memory_bandwidth * rate / bandwidth
+        )
+
+    def flop_seconds(self, points: Number, contracts: bool) -> Number:
+        """Predicted, of a multiplication and an addition at each point."""
+        return 2 * points / (self.machine.flops("f32") if contracts else self.machine.vector_flops)
 
     def reshard_seconds(self, shape: Shape, source: HloSharding, target: HloSharding, reduce_kind: str | None) -> float:
         """`comparable_seconds` to bring an array from `source` to `target`, partial results combined on the way."""
@@ -155,27 +170,3 @@ class Prices(ABC):
         machine = self.machine
         seconds = messages * (machine.collective_launch + machine.inside.latency) + nbytes / machine.inside.bandwidth
         return Cost(nbytes, seconds)
-
-
-@dataclass(slots=True)
-class ObjectivePrices(Prices):
-    """Prices of which those are least that the objective asks for.
-
-    Where the objective is time, predicted seconds are compared; else those of the bytes, and of the predicted ones so
-    much as the objective says.
-    """
-
-    def comparable(self, nbytes: Number, seconds: Number) -> Number:
-        if self.objective == "time":
-            return seconds
-        return weigh(self.objective, nbytes, seconds) / self.machine.inside.bandwidth
-
-    def compute_seconds(self, points: Number, nbytes: Number, contracts: bool) -> Number:
-        rate = self.machine.flops("f32") if contracts else self.machine.vector_flops
-        return _WORK_WEIGHT * 2 * points / rate + self._of_memory(nbytes)
-
-    def _of_memory(self, nbytes: Number) -> Number:
-        # As latency, it counts beside bytes on the wire only where the objective is time.
-        seconds = nbytes / self.machine.memory_bandwidth
-        rate = self.machine.inside.bandwidth if self.objective == "time" else OBJECTIVES[self.objective]
-        return seconds * rate / self.machine.inside.bandwidth

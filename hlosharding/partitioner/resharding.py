@@ -1,20 +1,34 @@
-"""How a partitioned value gets into another sharding, and what that costs.
+"""What operands became, as the region that asks sees them, and how they get into another sharding.
 
 Floor: partitioner.  The planner (`hlosharding.reshard`) gives the steps; here is decided what makes most of them
 needless: what can be made anew is, what was whole for somebody is cut, broadcast dims travel as one slice, and what a
-convert widened travels as it was before.  Values of a manual region move inside each of its groups.
+convert widened travels as it was before.  Values of a manual region move inside each of its groups.  Deferred
+reductions are made when somebody asks for the value.
+
+The last resort are ops on whole operands, which every device computes.  A tile of an array of dynamic size would hold
+elements past its end as if they were data: such an array, and what reads it, is whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from hlosharding.errors import PartitionError
-from hlosharding.ir import Shape
+from hlosharding.ir import PACKS, Instruction, Shape
 from hlosharding.partitioner.broadcast_dims import dims_of_one_slice, one_slice_of
 from hlosharding.partitioner.context import Context, PlanContext
 from hlosharding.partitioner.prices import reduction_between
-from hlosharding.partitioner.value import AnyValue, TupleValue, Value, from_leaves, leaves_of
+from hlosharding.partitioner.value import (
+    AnyValue,
+    DeferredReduction,
+    TupleValue,
+    Value,
+    from_leaves,
+    leaves_of,
+    map_leaves,
+    parts_of,
+)
 from hlosharding.reshard import is_partial, plan_steps
 from hlosharding.sharding import REPLICATED, HloSharding
 from hlosharding.spmd import manual_groups_of, sharding_in_groups, sharding_of_all
@@ -44,9 +58,11 @@ def reshard(context: Context, value: Value, target: HloSharding, reason: str = "
     return found
 
 
-def reshard_leaves(context: Context, value: AnyValue, targets: Sequence[HloSharding], reason: str) -> AnyValue:
-    """Every array of a value in its target sharding."""
-    moved = [reshard(context, v, t, reason) for v, t in zip(leaves_of(value), targets, strict=True)]
+def reshard_leaves(
+    context: Context, value: AnyValue, targets: Sequence[HloSharding | None], reason: str = "reshard result"
+) -> AnyValue:
+    """Every array of a value in its target sharding; where that is None as `to_wanted`."""
+    moved = [to_wanted(context, v, t, reason) for v, t in zip(leaves_of(value), targets, strict=True)]
     return from_leaves(value.shape, moved)
 
 
@@ -115,8 +131,12 @@ def _by_steps(context: Context, value: Value, target: HloSharding, reason: str) 
             local = step.emit(emitter, local)
     if is_partial(value.sharding):
         emitter.note_partial_sums(value.local, written)
-    left = kind if is_partial(target) else None
-    made = Value(local, value.shape, target, left, broadcast_dims=value.broadcast_dims)
+    return _copied_to(value, target, local, reduce_kind=kind if is_partial(target) else None)
+
+
+def _copied_to(value: Value, target: HloSharding, local: Instruction, **more: Any) -> Value:
+    """The value as it lies elsewhere; from there it can be had as it was."""
+    made = Value(local, value.shape, target, broadcast_dims=value.broadcast_dims, **more)
     made.reshards[value.sharding] = value
     return made
 
@@ -125,9 +145,7 @@ def _as_narrow(context: Context, value: Value, narrow: Value, target: HloShardin
     """Elements travel as what they were before a convert made them wider."""
     moved = reshard(context, narrow, target, reason)
     local = context.emitter.op("convert", local_shape(context, value.shape, target), (moved.local,))
-    made = Value(local, value.shape, target, before_widening=moved, broadcast_dims=value.broadcast_dims)
-    made.reshards[value.sharding] = value
-    return made
+    return _copied_to(value, target, local, before_widening=moved)
 
 
 def _as_slice(context: Context, value: Value, target: HloSharding, dims: tuple[int, ...], reason: str) -> Value:
@@ -144,10 +162,7 @@ def _as_slice(context: Context, value: Value, target: HloSharding, dims: tuple[i
     moved = reshard(context, part, wanted, reason).local
     kept = [d for d in range(len(tile)) if d not in dims]
     line = emitter.reshape(moved, [moved.shape.dims[d] for d in kept])
-    local = emitter.broadcast(line, target.tile_shape(value.shape.dims), kept)
-    made = Value(local, value.shape, target, broadcast_dims=value.broadcast_dims)
-    made.reshards[value.sharding] = value
-    return made
+    return _copied_to(value, target, emitter.broadcast(line, target.tile_shape(value.shape.dims), kept))
 
 
 # Manual groups
@@ -159,17 +174,18 @@ def _in_groups(context: Context, value: Value, target: HloSharding, reason: str)
         raise PartitionError(f"{value.sharding} cannot become {target} without leaving its manual region")
     groups = manual_groups_of(target)
     inner = context.inside(groups)
-    source = seen_from(inner, value)
-    assert isinstance(source, Value)
-    made = seen_from(context, reshard(inner, source, sharding_in_groups(target, groups), reason))
-    assert isinstance(made, Value)
-    return made
+    moved = reshard(inner, _seen_from(inner, value), sharding_in_groups(target, groups), reason)
+    return _seen_from(context, moved)
 
 
 def seen_from(context: Context, value: AnyValue) -> AnyValue:
     """The same local arrays as this context sees them: from inside its manual region, or from outside of all."""
     if isinstance(value, TupleValue):
-        return from_leaves(value.shape, [v for part in value.leaves for v in leaves_of(seen_from(context, part))])
+        return map_leaves(value, lambda part: _seen_from(context, part))
+    return _seen_from(context, value)
+
+
+def _seen_from(context: Context, value: Value) -> Value:
     here = context.manual_groups
     if value.manual_groups is here or value.manual_groups == here:
         return value
@@ -198,3 +214,142 @@ def _from_outside(context: Context, value: Value) -> Value:
         value = replicate(context.inside(None), value, "used in a manual region")
     sharding = sharding_in_groups(value.sharding, context.manual_groups)
     return Value(value.local, value.shape, sharding, value.reduce_kind)
+
+
+def value_of(context: Context, inst: Instruction) -> AnyValue:
+    """What an instruction became; partial sums are reduced now, on behalf of the op that made them."""
+    value = reduced(context, context.values[inst], inst)
+    is_plain = context.manual_groups is None and not context.decisions.has_manual_groups
+    return value if is_plain else seen_from(context, value)
+
+
+def array_of(context: Context, inst: Instruction) -> Value:
+    """What an array instruction became."""
+    value = context.values[inst]
+    if not isinstance(value, Value) or value.manual_groups is not context.manual_groups:
+        value = value_of(context, inst)
+    if isinstance(value, TupleValue):
+        raise PartitionError(f"%{inst.name} is a tuple where an array is needed", where=inst.location or None)
+    return value
+
+
+def arrays_of(context: Context, operands: Sequence[Instruction]) -> list[Value]:
+    """What array instructions became."""
+    return [array_of(context, o) for o in operands]
+
+
+def deferred_operand(context: Context, operand: Instruction, reader: Instruction) -> DeferredReduction | None:
+    """The operand as partial sums, if nobody but `reader`, or others that cut them, too, has a use for them and nobody
+    needed their sum.
+    """
+    value = context.values.get(operand)
+    if not isinstance(value, DeferredReduction) or value.reduced is not None or context.decisions.has_manual_groups:
+        return None
+    return value if (operand.users == [reader] or is_cut_up(operand)) and not operand.is_root else None
+
+
+def is_cut_up(operand: Instruction) -> bool:
+    """Does each of its users cut a part out of it, all together no more than there is?"""
+    users = operand.users
+    return all(u.opcode == "slice" for u in users) and sum(u.shape.size for u in users) <= operand.shape.size
+
+
+def reduced(context: Context, value: AnyValue | DeferredReduction, maker: Instruction) -> AnyValue:
+    """A value with all its reductions made; `maker`: whom they are said to be for where the value does not know."""
+    if isinstance(value, DeferredReduction):
+        return _reduced(context.inside(value.partial.manual_groups), value, maker)
+    if isinstance(value, TupleValue) and any(isinstance(part, DeferredReduction) for part in parts_of(value)):
+        return TupleValue(tuple(reduced(context, e, maker) for e in value.elements))
+    return value
+
+
+def _reduced(context: Context, deferred: DeferredReduction, maker: Instruction) -> Value:
+    if deferred.reduced is None:
+        partial = deferred.partial
+        with context.emitter.on_behalf_of(deferred.maker or maker):
+            reason = f"{partial.reduce_kind} of partial results"
+            deferred.reduced = to_wanted(context, partial, deferred.wanted, reason)
+    return deferred.reduced
+
+
+def pack(context: Context, value: AnyValue) -> Instruction:
+    """One local instruction for a value: tuples are built here, where something needs one."""
+    if isinstance(value, Value):
+        return value.local
+    parts = tuple(pack(context, e) for e in value.elements if not isinstance(e, DeferredReduction))
+    assert len(parts) == len(value.elements), "reductions are made before a tuple is"
+    return context.emitter.op("tuple", Shape.tuple(tuple(p.shape for p in parts)), parts)
+
+
+def unpack(context: Context, local: Instruction, shape: Shape, shardings: Sequence[HloSharding]) -> AnyValue:
+    """Values of the leaves of a local tuple, or of one array, whose global `shape` is given."""
+    return _unpack(context, local, shape, iter(shardings))
+
+
+def _unpack(context: Context, local: Instruction, shape: Shape, left: Iterator[HloSharding]) -> AnyValue:
+    """Consumes the shardings that are left."""
+    if not shape.is_tuple:
+        return Value(local, shape, next(left), manual_groups=context.manual_groups)
+    parts: list[AnyValue] = []
+    for index, part in enumerate(shape.tuple_shapes):
+        element = context.emitter.op("get-tuple-element", local.shape.tuple_shapes[index], (local,), tuple_index=index)
+        parts.append(_unpack(context, element, part, left))
+    return TupleValue(tuple(parts))
+
+
+def compute_whole(context: Context, inst: Instruction, why: str) -> AnyValue:
+    """The last resort: every device computes the op on whole operands.  Said aloud when it costs anything.
+
+    What has a static size is then moved where it is wanted.
+    """
+    warn_of_gathers(context, inst, why)
+    moved = [map_leaves(value_of(context, o), lambda v: replicate(context, v)) for o in inst.operands]
+    local = context.emitter.local(inst, inst.shape, [pack(context, m) for m in moved])
+    made = leaves_of(unpack(context, local, inst.shape, [REPLICATED] * len(inst.shape.leaves)))
+    wanted = context.wanted_leaves(inst)
+    settled = [v if v.shape.dynamic_dims else to_wanted(context, v, w) for v, w in zip(made, wanted, strict=True)]
+    return from_leaves(inst.shape, settled)
+
+
+def warn_of_gathers(context: Context, inst: Instruction, why: str) -> None:
+    """Say that an op takes whole operands, and what that gathers; nothing where it gathers nothing."""
+    cost = sum(
+        leaf.shape.byte_size
+        for o in inst.operands
+        for leaf in leaves_of(value_of(context, o))
+        if leaf.sharding is not REPLICATED
+    )
+    if cost:
+        name = f"{inst.opcode} {inst.custom_call_target}".strip()
+        context.emitter.program.warnings.append(
+            f"{name} at {inst.location or '%' + inst.name} is not partitioned: {why}; replicated, gathers {cost} bytes"
+        )
+
+
+def is_dynamic(_: Context, inst: Instruction) -> bool:
+    """Does the instruction make or read an array of dynamic size?  Tuples only hold such."""
+    if inst.shape.dynamic_dims:
+        return inst.opcode not in PACKS
+    for operand in inst.operands:
+        if operand.shape.dynamic_dims:
+            return inst.opcode not in PACKS
+    return False
+
+
+def lower_dynamic(context: Context, inst: Instruction) -> AnyValue:
+    """The op on whole operands; PartitionError where a result of dynamic size is to be split."""
+    if inst.is_root:
+        for wanted, shape in zip(context.wanted_leaves(inst), inst.shape.leaves, strict=True):
+            if shape.dynamic_dims:
+                check_whole(inst, wanted)
+    return compute_whole(context, inst, "a size is known only at run time")
+
+
+def check_whole(inst: Instruction, wanted: HloSharding | None) -> None:
+    """PartitionError where a result, or what a tuple holds, of dynamic size is to be split."""
+    if wanted is not None and not wanted.is_replicated():
+        raise PartitionError(
+            f"%{inst.name} has a size that is known only at run time, and cannot be split",
+            where=inst.location or None,
+            remedy="annotate it as replicated",
+        )

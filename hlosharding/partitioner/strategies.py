@@ -11,7 +11,6 @@ from functools import cache
 from typing import NamedTuple
 
 from hlosharding.ir import COLLECTIVES, Instruction, fused_attention, is_custom_partitioning
-from hlosharding.partitioner import whole_operands
 from hlosharding.partitioner.choice import OpPlan
 from hlosharding.partitioner.context import Context, Lower, PlanContext
 from hlosharding.partitioner.control_flow import calls, loops, scan
@@ -23,16 +22,10 @@ from hlosharding.partitioner.factors import (
     plan_by_signature,
     ring_attention,
 )
-from hlosharding.partitioner.movement import data_movement, generators, plan_movement, reshapes, special_ops, tuples
+from hlosharding.partitioner.movement import data_movement, generators, reshapes, special_ops
 from hlosharding.partitioner.partial_sums import pass_through
-from hlosharding.partitioner.regions import (
-    custom_partitioning,
-    host_offload,
-    infeed_outfeed,
-    manual,
-    one_device,
-    send_recv,
-)
+from hlosharding.partitioner.regions import custom_partitioning, host_offload, infeed_outfeed, manual, one_device
+from hlosharding.partitioner.resharding import is_dynamic, lower_dynamic
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, parts_of
 from hlosharding.sharding import HloSharding
 
@@ -66,27 +59,29 @@ OP_KINDS = (
     OpKind("op of a manual region", None, manual.is_per_device),
     OpKind("collective between manual groups", COLLECTIVES, lambda context, _: context.manual_groups is not None),
     OpKind("move to or from the host", _CALLS, lambda _, inst: host_offload.is_move(inst)),
-    OpKind("custom call on one device", _CALLS, one_device.is_on_one_device),
+    OpKind(
+        "custom call on one device", _CALLS, lambda context, inst: one_device.acting_device(context, inst) is not None
+    ),
     OpKind("flash attention", _CALLS, lambda _, inst: fused_attention(inst) is not None),
-    OpKind("array of dynamic size", None, whole_operands.is_dynamic),
+    OpKind("array of dynamic size", None, is_dynamic),
     OpKind("call under custom_partitioning", frozenset({"call"}), lambda _, inst: is_custom_partitioning(inst)),
 )
 """Asked in this order, before the opcode."""
 
 STRATEGIES: dict[str, Strategy] = {
     "boundary of a manual region": Strategy(manual.cross_boundary),
-    "start of a transfer": Strategy(send_recv.start),
-    "end of a transfer": Strategy(send_recv.finish),
+    "start of a transfer": Strategy(one_device.start_transfer),
+    "end of a transfer": Strategy(one_device.finish_transfer),
     "op of a manual region": Strategy(manual.take_over),
     "collective between manual groups": Strategy(manual.communicate),
     "move to or from the host": Strategy(host_offload.move),
     "custom call on one device": Strategy(one_device.act_once),
     "flash attention": Strategy(ring_attention.lower),
-    "array of dynamic size": Strategy(whole_operands.lower_dynamic),
+    "array of dynamic size": Strategy(lower_dynamic),
     "call under custom_partitioning": Strategy(custom_partitioning.lower_marked),
-    "tuple": Strategy(tuples.pack_elements),
-    "get-tuple-element": Strategy(tuples.take_element),
-    "copy": Strategy(tuples.copy),
+    "tuple": Strategy(special_ops.pack_elements),
+    "get-tuple-element": Strategy(special_ops.take_element),
+    "copy": Strategy(special_ops.copy),
     "convert": Strategy(special_ops.convert),
     "all-reduce": Strategy(special_ops.all_reduce),
     "constant": Strategy(generators.constant, generators.plan_nothing),
@@ -94,12 +89,12 @@ STRATEGIES: dict[str, Strategy] = {
     "broadcast": Strategy(generators.broadcast, generators.plan_broadcast),
     "rng": Strategy(generators.random),
     "reshape": Strategy(reshapes.reshape, reshapes.plan_reshape),
-    "slice": Strategy(data_movement.move, plan_movement),
-    "pad": Strategy(data_movement.move, plan_movement),
-    "concatenate": Strategy(data_movement.move, plan_movement),
-    "reverse": Strategy(data_movement.move, plan_movement),
-    "dynamic-slice": Strategy(data_movement.move, plan_movement),
-    "dynamic-update-slice": Strategy(data_movement.move, plan_movement),
+    "slice": Strategy(data_movement.move, data_movement.plan_movement),
+    "pad": Strategy(data_movement.move, data_movement.plan_movement),
+    "concatenate": Strategy(data_movement.move, data_movement.plan_movement),
+    "reverse": Strategy(data_movement.move, data_movement.plan_movement),
+    "dynamic-slice": Strategy(data_movement.move, data_movement.plan_movement),
+    "dynamic-update-slice": Strategy(data_movement.move, data_movement.plan_movement),
     "while": Strategy(loops.while_loop),
     "scan": Strategy(scan.scan),
     "conditional": Strategy(calls.conditional),

@@ -115,11 +115,6 @@ class TupleValue:
         """The global shape."""
         return Shape.tuple(tuple(e.shape for e in self.elements))
 
-    @property
-    def leaves(self) -> tuple[Value, ...]:
-        """All arrays inside, in order; of a deferred one its partial sums."""
-        return tuple(leaf for e in self.elements for leaf in leaves_of(e))
-
 
 AnyValue = Value | TupleValue
 
@@ -162,9 +157,9 @@ def places_of(values: Iterable[Value]) -> list[ValuePlace]:
 
 def leaves_of(value: AnyValue | DeferredReduction) -> tuple[Value, ...]:
     """The arrays of a value, in order; of a deferred one its partial sums."""
-    if isinstance(value, TupleValue):
-        return value.leaves
-    return (value.partial if isinstance(value, DeferredReduction) else value,)
+    if type(value) is Value:  # asked of thousands: mostly this is all
+        return (value,)
+    return tuple(part.partial if isinstance(part, DeferredReduction) else part for part in parts_of(value))
 
 
 def parts_of(value: AnyValue | DeferredReduction) -> tuple[Value | DeferredReduction, ...]:
@@ -189,6 +184,13 @@ def from_parts(shape: Shape, parts: Iterable[Value | DeferredReduction]) -> AnyV
         return TupleValue(tuple(map(made, shape.tuple_shapes))) if shape.is_tuple else next(left)
 
     return made(shape)
+
+
+def shape_of_leaves(shape: Shape, leaves: Iterator[Shape]) -> Shape:
+    """Shapes put into the structure of `shape`."""
+    if shape.is_tuple:
+        return Shape.tuple(tuple(shape_of_leaves(part, leaves) for part in shape.tuple_shapes))
+    return next(leaves)
 
 
 def map_leaves(value: AnyValue, change: Callable[[Value], Value]) -> AnyValue:

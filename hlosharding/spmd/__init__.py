@@ -9,8 +9,7 @@ from hlosharding.spmd.collective import (
     module_of,
     read_collective,
 )
-from hlosharding.spmd.counted_loop import LoopNames, counted_loop
-from hlosharding.spmd.device_integers import integers_of
+from hlosharding.spmd.compound_ops import LoopNames, counted_loop, identity, inside, mask_padding, only_first
 from hlosharding.spmd.emitter import Emitter
 from hlosharding.spmd.manual_groups import (
     ManualGroups,
@@ -21,11 +20,10 @@ from hlosharding.spmd.manual_groups import (
     sharding_of_all,
     tiles_in_groups,
 )
-from hlosharding.spmd.masking import identity, inside, mask_padding, only_first
 from hlosharding.spmd.op_writer import OpOrigin
 from hlosharding.spmd.participants import Devices, Groups, Pairs, device_groups, devices_of, left_out, permute_pairs
 from hlosharding.spmd.program import PartialSums, Program
-from hlosharding.spmd.uniformity import Uniformity
+from hlosharding.spmd.uniformity import Uniformity, integer_on_devices, integers_of
 from hlosharding.spmd.verifier import DivergenceError, find_guards, verify_partitioned
 
 __all__ = [
@@ -53,6 +51,7 @@ __all__ = [
     "identity",
     "in_one_order",
     "inside",
+    "integer_on_devices",
     "integers_of",
     "left_out",
     "manual_groups_of",

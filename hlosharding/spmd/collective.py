@@ -1,7 +1,8 @@
 """The collectives of any HLO module, ours or XLA's, partitioned or optimized: what moves, how often, and why.
 
 Floor: spmd.  One byte model for all programs: the mean over devices of the bytes *received*, padding included, loop
-bodies times trip count, every branch of a conditional.  Knows no machine.
+bodies times trip count, every branch of a conditional.  Knows no machine.  Mesh axes are device groups in the user's
+words: device ids are positions in the device assignment, which counts row-major over the mesh.
 """
 
 from __future__ import annotations
@@ -9,14 +10,54 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from hlosharding.ir import Instruction, Module, Runs, Shape, collective_kind, executions
-from hlosharding.spmd.mesh_axes import axes_of_groups, axes_of_pairs
+from hlosharding.sharding import DeviceGrid, MeshInfo, axis_refs
 from hlosharding.spmd.participants import Devices, Groups, Pairs, device_groups, devices_of, permute_pairs
+
+
+@lru_cache(maxsize=4096)
+def axes_of_groups(groups: Groups, mesh: MeshInfo) -> str:
+    """Names of the axes along which each group runs, "" if the groups are no box of axes.
+
+    A part of an axis is written as Shardy does: `x:(2)4` is the sub-axis of size 4 below the first 2.
+
+    >>> from hlosharding.sharding import MeshInfo
+    >>> mesh = MeshInfo(("data", "model"), (2, 4))
+    >>> axes_of_groups(((0, 1, 2, 3), (4, 5, 6, 7)), mesh), axes_of_groups(((0, 2), (1, 3), (4, 6), (5, 7)), mesh)
+    ('model', 'model:(1)2')
+    """
+    grid = _grid(mesh.sizes)
+    digits = grid.digits_along(groups, ordered=False)
+    axes = axis_refs(digits, grid, mesh.names) if digits is not None else None
+    return ",".join(axis.text for axis in axes or ())
+
+
+@lru_cache(maxsize=4096)
+def axes_of_pairs(pairs: Pairs, mesh: MeshInfo) -> str:
+    """Names of the axes along which sources and targets of a permute differ.
+
+    >>> from hlosharding.sharding import MeshInfo
+    >>> mesh = MeshInfo(("data", "model"), (2, 4))
+    >>> axes_of_pairs(((0, 4), (4, 0)), mesh)
+    'data'
+    """
+    moving = np.array([(s, t) for s, t in pairs if s != t], dtype=int).reshape(-1, 2)
+    if not len(moving) or moving.max() >= prod(mesh.sizes):
+        return ""
+    sources, targets = (_grid(mesh.sizes).coordinates[column] for column in moving.T)
+    differs = (sources != targets).any(axis=0)
+    return ",".join(name for name, differ in zip(mesh.names, differs, strict=True) if differ)
+
+
+def _grid(sizes: tuple[int, ...]) -> DeviceGrid:
+    return DeviceGrid(sizes, tuple(range(prod(sizes))))
+
 
 _INSTRUCTION = re.compile(r"%\S+ \((\S+)\)")
 CAUSE_ATTRIBUTE = "hlosharding.cause"

@@ -39,9 +39,8 @@ class Emitter(LocalOps):
         if size == 1:
             return x
         groups = self._in_all_groups(groups)
-        dims = tuple(d * size if i == dim else d for i, d in enumerate(x.shape.dims))
         return self.collective(
-            "all-gather", x.shape.with_dims(dims), x, (dim, groups),
+            "all-gather", x.shape.with_dim(dim, x.shape.dims[dim] * size), x, (dim, groups),
             dimensions=(dim,), replica_groups=groups, use_global_device_ids=True,
         )  # fmt: skip
 
@@ -65,10 +64,9 @@ class Emitter(LocalOps):
         if size == 1:
             return x
         groups = self._in_all_groups(groups)
-        dims = tuple(d // size if i == dim else d for i, d in enumerate(x.shape.dims))
         reducer = self.program.scalars.reducer(kind, x.shape.element_type)
         return self.collective(
-            "reduce-scatter", x.shape.with_dims(dims), x, (dim, groups, kind),
+            "reduce-scatter", x.shape.with_dim(dim, x.shape.dims[dim] // size), x, (dim, groups, kind),
             called=(reducer,), dimensions=(dim,), replica_groups=groups, use_global_device_ids=True,
         )  # fmt: skip
 

@@ -88,6 +88,12 @@ class LocalOps(OpWriter):
         dims = tuple(SliceDim(s, e, 1) for s, e in zip(starts, limits, strict=True))
         return self.op("slice", x.shape.with_dims(tuple(d.limit - d.start for d in dims)), (x,), slice_dims=dims)
 
+    def slice_along(self, x: Instruction, dim: int, start: int, limit: int) -> Instruction:
+        """Elements `start` up to `limit` of one dim, and all of the others."""
+        starts, limits = [0] * x.shape.rank, list(x.shape.dims)
+        starts[dim], limits[dim] = start, limit
+        return self.slice(x, starts, limits)
+
     def pad(self, x: Instruction, low: Sequence[int], high: Sequence[int], fill: Any = 0) -> Instruction:
         """Edge padding (negative cuts); `fill` is a number or a scalar instruction."""
         if not any(low) and not any(high):
@@ -101,9 +107,8 @@ class LocalOps(OpWriter):
         """Join along `dim`."""
         if len(parts) == 1:
             return parts[0]
-        dims = list(parts[0].shape.dims)
-        dims[dim] = sum(p.shape.dims[dim] for p in parts)
-        return self.op("concatenate", parts[0].shape.with_dims(tuple(dims)), tuple(parts), dimensions=(dim,))
+        shape = parts[0].shape.with_dim(dim, sum(p.shape.dims[dim] for p in parts))
+        return self.op("concatenate", shape, tuple(parts), dimensions=(dim,))
 
     def dynamic_slice(self, x: Instruction, starts: Sequence[Instruction], sizes: Sequence[int]) -> Instruction:
         """`sizes` elements from `starts` (scalars, in range)."""

@@ -150,12 +150,7 @@ def _permute_pairs(mode: GroupMode, pairs: Pairs, devices: Devices) -> Pairs:
     there = tuple(pair for pair in pairs if limit > 1 or pair == (0, 0))
     for side, ids in zip(("sources", "targets"), zip(*pairs, strict=True), strict=False):
         _refuse_ids(ids, limit if limit > 1 else None, noun, f"among its {side}")
-    partitions, replicas = devices
-    if mode == "cross-replica":
-        return tuple((s * partitions + p, t * partitions + p) for s, t in there for p in range(partitions))
-    if replicas == 1:
-        return there
-    return tuple((r * partitions + s, r * partitions + t) for s, t in there for r in range(replicas))
+    return tuple((s, t) for s, t in _as_devices(mode, there, devices))
 
 
 def _refuse_ids(ids: Sequence[int], limit: int | None, noun: str, where: str) -> None:

@@ -1,19 +1,81 @@
 """Uniformity analysis: which devices hold the same value, from ids and sharded parameters to the conditions of loops.
 
 Floor: spmd.  Reads per-device programs.  A value is known as one class number per device: devices of one class hold
-equal values.  Only what conditions depend on is looked at, so a program without conditions costs nothing.
+equal values.  Only what conditions depend on is looked at, so a program without conditions costs nothing.  Small
+integers are known beside that: one number per device, made from its partition id, constants and tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from hlosharding.ir import Instruction, Module, arguments, callers, collective_kind, while_parts
-from hlosharding.sharding import HloSharding, tile_table
-from hlosharding.spmd.device_integers import integers_of
-from hlosharding.spmd.participants import device_groups, devices_of, permute_pairs
+from hlosharding.ir import Instruction, Module, Shape, arguments, callers, collective_kind, while_parts
+from hlosharding.sharding import HloSharding
+from hlosharding.spmd.participants import Devices, device_groups, devices_of, permute_pairs
+
+_ARITHMETIC: dict[str, Callable[..., np.ndarray]] = {
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "minimum": np.minimum, "maximum": np.maximum,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.logical_not,
+    "select": lambda p, a, b: np.where(p != 0, a, b),
+}  # fmt: skip
+_COMPARE = {"EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal, "GT": np.greater,
+            "GE": np.greater_equal}  # fmt: skip
+_ONE_VALUE = frozenset({"convert", "reshape", "copy", "bitcast", "broadcast"})
+
+
+def integers_of(inst: Instruction, operands: Sequence[np.ndarray | None], devices: Devices) -> np.ndarray | None:
+    """The integer that `inst` is on each device, given those of its operands; None where that is not known."""
+    if inst.opcode == "partition-id":
+        return np.arange(devices.count) % devices.partitions
+    if inst.opcode == "replica-id":
+        return np.arange(devices.count) // devices.partitions
+    if not inst.shape.is_array or inst.shape.size != 1 or inst.shape.dtype.kind not in "iub":
+        return None
+    if inst.opcode == "constant":
+        return np.full(devices.count, int(inst.literal.reshape(-1)[0]))
+    if inst.opcode == "dynamic-slice" and inst.operands[0].opcode == "constant" and len(operands) == 2:
+        table, at = inst.operands[0].literal.reshape(-1), operands[1]
+        return None if at is None else table[np.clip(at, 0, len(table) - 1)].astype(np.int64)
+    known = [values for values in operands if values is not None]
+    return _computed(inst, known) if known and len(known) == len(operands) else None
+
+
+_DEEPEST = 8
+"""Ops from a partition id to the integer, at most."""
+
+
+def integer_on_devices(inst: Instruction, devices: Devices, depth: int = _DEEPEST) -> np.ndarray | None:
+    """The integer that a scalar is on each device (where slices begin); None where that depends on more."""
+    if not depth or not inst.shape.is_array or inst.shape.size != 1 or inst.shape.dtype.kind not in "iu":
+        return None
+    operands = [integer_on_devices(operand, devices, depth - 1) for operand in inst.operands]
+    return integers_of(inst, operands, devices)
+
+
+def _computed(inst: Instruction, operands: Sequence[np.ndarray]) -> np.ndarray | None:
+    match inst.opcode:
+        case opcode if opcode in _ONE_VALUE:
+            return operands[0]
+        case "compare":
+            return _COMPARE[inst.comparison_direction](*operands).astype(np.int64)
+        case "divide" if _are_natural(operands):
+            return operands[0] // operands[1]
+        case "remainder" if _are_natural(operands):
+            return operands[0] % operands[1]
+        case "clamp":
+            return np.clip(operands[1], operands[0], operands[2])
+        case opcode if opcode in _ARITHMETIC:
+            return np.asarray(_ARITHMETIC[opcode](*operands)).astype(np.int64)
+        case _:
+            return None
+
+
+def _are_natural(operands: Sequence[np.ndarray]) -> bool:
+    """Numbers on which numpy and HLO divide alike."""
+    return bool((operands[1] > 0).all() and (operands[0] >= 0).all())
+
 
 Node = tuple[Instruction, tuple[int, ...]]
 """An array that an instruction makes: the leaf of its result at a path."""
@@ -120,7 +182,7 @@ class Uniformity:
                 yield inst.called[0].root, path[1:]
             case _:
                 for operand in inst.operands:
-                    yield from ((operand, p) for p in _paths(operand))
+                    yield from ((operand, p) for p in _paths(operand.shape))
 
     def _arguments(self, parameter: Instruction, path: tuple[int, ...]) -> Iterator[Node]:
         for site in self._callers.get(parameter.computation, ()):
@@ -167,7 +229,7 @@ class Uniformity:
         sharding = self._module.shardings.get(inst.id)
         tiles = np.zeros(partitions, np.int64)
         if sharding is not None:
-            number = list(_paths(inst)).index(path) if path else 0
+            number = list(_paths(inst.shape)).index(path) if path else 0
             leaf = sharding.normalize_tuple(len(inst.shape.leaves)).leaves[number]
             tiles = _tile_classes(leaf, partitions)
         # Each replica is given arguments of its own.
@@ -178,10 +240,9 @@ class Uniformity:
         groups = device_groups(inst, self._devices)
         is_by_position = collective_kind(inst.opcode) in _BY_POSITION
         rows = np.full((self._devices.count, max(map(len, groups)) + 1), -1, np.int64)
-        for group in groups:
-            for position, device in enumerate(group):
-                rows[device, : len(group)] = operands[list(group)]
-                rows[device, -1] = position if is_by_position else 0
+        for group in map(list, groups):
+            rows[group, : len(group)] = operands[group]
+            rows[group, -1] = np.arange(len(group)) if is_by_position else 0
         return self._joined(list(rows.T))
 
     def _is_moved(self, inst: Instruction) -> bool:
@@ -224,23 +285,15 @@ def _tile_classes(sharding: HloSharding, count: int) -> np.ndarray:
     rank = len(sharding.data_dims)
     tiles = sharding.tiles.array
     split = [d for d in range(tiles.ndim) if d < rank or sharding.subgroup_types[d - rank] != "replicated"]
-    if len(split) == rank:
-        table = np.array(tile_table(sharding, rank, count)).reshape(count, rank)
-        return np.unique(table, axis=0, return_inverse=True)[1].reshape(-1)
     out = np.zeros(count, np.int64)
     rest = [d for d in range(tiles.ndim) if d not in split]
     rows = tiles.transpose([*split, *rest]).reshape(int(np.prod([tiles.shape[d] for d in split])), -1)
-    for number, row in enumerate(rows):
-        out[row] = number
+    out[rows] = np.arange(len(rows))[:, None]
     return out
 
 
-def _paths(inst: Instruction) -> Iterator[tuple[int, ...]]:
-    def walk(shape: object, path: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        parts = getattr(shape, "tuple_shapes", ())
-        if not parts:
-            yield path
-        for index, part in enumerate(parts):
-            yield from walk(part, (*path, index))
-
-    return walk(inst.shape, ())
+def _paths(shape: Shape, path: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+    if not shape.tuple_shapes:
+        yield path
+    for index, part in enumerate(shape.tuple_shapes):
+        yield from _paths(part, (*path, index))

@@ -6,6 +6,7 @@ Floor: spmd.  Runs after every partition; reads the program as it stands, so it 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from hlosharding.errors import ModuleError
 from hlosharding.ir import COLLECTIVES_AND_STARTS, Computation, Instruction, Module, callers, collective_kind, verify
@@ -126,17 +127,15 @@ def find_guards(module: Module, collectives: Sequence[Instruction]) -> Mapping[I
     if not inside:
         return {}
     sites = callers(module)
-    above: dict[Computation, tuple[Instruction, ...]] = {}
 
+    @cache
     def conditions(computation: Computation) -> tuple[Instruction, ...]:
-        if computation not in above:
-            found: dict[Instruction, None] = {}
-            for caller in sites.get(computation, ()):
-                if caller.opcode in ("while", "conditional"):
-                    found[caller] = None
-                found.update(dict.fromkeys(conditions(caller.computation)))
-            above[computation] = tuple(found)
-        return above[computation]
+        found: dict[Instruction, None] = {}
+        for caller in sites.get(computation, ()):
+            if caller.opcode in ("while", "conditional"):
+                found[caller] = None
+            found.update(dict.fromkeys(conditions(caller.computation)))
+        return tuple(found)
 
     return {i: c for i in collectives if (c := conditions(i.computation))}
 

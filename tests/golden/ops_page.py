@@ -16,6 +16,7 @@ from hlosharding.executor.flow import NO_LINES
 from hlosharding.ir import ALL_OPCODES, ELEMENTWISE
 from hlosharding.ir.shape_inference import SHAPE_RULES
 from hlosharding.ir.shape_laws import CHECKS
+from hlosharding.partitioner.local_ops.local_op import emit_same_op
 from hlosharding.partitioner.local_ops.local_rules import local_rule
 from hlosharding.partitioner.partial_sums.partial_sum_ops import DEFERRAL_RULES
 from hlosharding.partitioner.strategies import STRATEGIES
@@ -79,7 +80,7 @@ def strategy(opcode: str) -> str:
 def local_computation(opcode: str) -> str:
     """What a device computes of it."""
     row = local_rule(opcode)
-    return "the op itself" if row.is_same_op else link(row.emit)
+    return "the op itself" if row.emit is emit_same_op else link(row.emit)
 
 
 def deferred(opcode: str) -> str:

@@ -5,13 +5,12 @@ Floor: partitioner.  A form is a sharding and, for partial sums, the reduction t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from hlosharding.ir import Computation, Instruction, Shape
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.region_values import pack, reduced, unpack, value_of
-from hlosharding.partitioner.resharding import local_shape, reshard, reshard_leaves
+from hlosharding.partitioner.resharding import local_shape, pack, reduced, reshard, reshard_leaves, unpack, value_of
 from hlosharding.partitioner.value import (
     AnyValue,
     DeferredReduction,
@@ -21,6 +20,7 @@ from hlosharding.partitioner.value import (
     from_parts,
     leaves_of,
     parts_of,
+    shape_of_leaves,
 )
 from hlosharding.sharding import HloSharding, member_numbers, without_partials
 from hlosharding.spmd import Emitter, only_first
@@ -121,18 +121,12 @@ def _from_form(value: Value, form: Form) -> Value | DeferredReduction:
     return DeferredReduction(value, form.wanted, form.maker)
 
 
-def local_value_shape(context: Context, shape: Shape, shardings: Iterator[HloSharding]) -> Shape:
-    """The shape of a value's tiles, tuples included; takes a sharding for each array."""
-    if shape.is_tuple:
-        return Shape.tuple(tuple(local_value_shape(context, s, shardings) for s in shape.tuple_shapes))
-    return local_shape(context, shape, next(shardings))
-
-
 def enter_parameter(
     context: Context, parameter: Instruction, forms: Forms
 ) -> tuple[Instruction, AnyValue | DeferredReduction]:
     """A local parameter, and its arrays."""
-    shape = local_value_shape(context, parameter.shape, (f.sharding for f in forms))
+    tiles = (local_shape(context, s, f.sharding) for s, f in zip(parameter.shape.leaves, forms, strict=False))
+    shape = shape_of_leaves(parameter.shape, tiles)
     context.emitter.lowering(parameter, "parameter")
     local = context.emitter.computation.parameter(
         parameter.parameter_number, shape, name=parameter.name, like=parameter

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hlosharding.errors import PartitionError
 from hlosharding.ir import Instruction, branches
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.control_flow.call_boundary import (
@@ -19,10 +20,9 @@ from hlosharding.partitioner.control_flow.call_boundary import (
     unpacked,
 )
 from hlosharding.partitioner.partial_sums import may_wait
-from hlosharding.partitioner.region_values import array_of, pack, unpack, value_of
 from hlosharding.partitioner.regions import MANUAL, note_synced_condition
-from hlosharding.partitioner.resharding import replicate, reshard_leaves, to_wanted
-from hlosharding.partitioner.value import AnyValue, DeferredReduction, Form, Value, from_leaves, leaves_of, parts_of
+from hlosharding.partitioner.resharding import array_of, pack, replicate, reshard_leaves, unpack, value_of
+from hlosharding.partitioner.value import AnyValue, DeferredReduction, Form, Value, leaves_of, parts_of
 from hlosharding.sharding import REPLICATED, HloSharding
 
 Shardings = tuple[HloSharding, ...]
@@ -37,7 +37,7 @@ def conditional(context: Context, inst: Instruction) -> AnyValue | DeferredReduc
     for branch, operand in branches(inst):
         value = value_of(context, operand)
         taken = _parameter_shardings(context, branch.parameters[0], value)
-        value = reshard_leaves(context, value, list(taken), "branch operand")
+        value = reshard_leaves(context, value, taken, "branch operand")
         opened.append(open_computation(context, branch, (forms_of(taken),)))
         operands.append(pack(context, value))
     forms = _result_forms(context, inst, opened)
@@ -88,7 +88,7 @@ def call(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     callee = inst.called[0]
     values = [value_of(context, o) for o in inst.operands]
     taken = [_parameter_shardings(context, p, v) for p, v in zip(callee.parameters, values, strict=True)]
-    moved = [reshard_leaves(context, v, list(t), "argument of a call") for v, t in zip(values, taken, strict=True)]
+    moved = [reshard_leaves(context, v, t, "argument of a call") for v, t in zip(values, taken, strict=True)]
     opened = open_computation(context, callee, [forms_of(t) for t in taken])
     forms = _result_forms(context, inst, [opened])
     body = close_computation(opened, callee, forms)
@@ -106,8 +106,7 @@ def barrier(context: Context, inst: Instruction) -> AnyValue:
     packed = pack(context, value)
     local = context.emitter.local(inst, packed.shape, (packed,))
     made = unpack(context, local, inst.shape, shardings)
-    settled = [to_wanted(context, v, w) for v, w in zip(leaves_of(made), context.wanted_leaves(inst), strict=True)]
-    return from_leaves(inst.shape, settled)
+    return reshard_leaves(context, made, context.wanted_leaves(inst))
 
 
 def token(context: Context, inst: Instruction) -> AnyValue:
@@ -121,8 +120,6 @@ def token(context: Context, inst: Instruction) -> AnyValue:
 
 def per_device(context: Context, inst: Instruction) -> AnyValue:
     """partition-id and replica-id: XLA allows them only where code is per device already."""
-    from hlosharding.errors import PartitionError
-
     raise PartitionError(
         f"{inst.opcode} has no meaning in a program that is still to be partitioned",
         where=inst.where,

@@ -33,9 +33,8 @@ from hlosharding.partitioner.partial_sums import (
     sums_over_some,
 )
 from hlosharding.partitioner.prices import SMALL
-from hlosharding.partitioner.region_values import pack
 from hlosharding.partitioner.regions import alike, is_manual, note_synced_condition
-from hlosharding.partitioner.resharding import local_shape
+from hlosharding.partitioner.resharding import local_shape, pack
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Form, Value, parts_of
 from hlosharding.sharding import REPLICATED, copies_as_partials, without_partials
 

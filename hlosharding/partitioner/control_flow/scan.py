@@ -15,10 +15,8 @@ import numpy as np
 from hlosharding.ir import Computation, Instruction
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.control_flow.call_boundary import close_computation, forms_of, open_computation
-from hlosharding.partitioner.region_values import arrays_of, value_of
-from hlosharding.partitioner.resharding import local_shape, reshard, to_wanted
+from hlosharding.partitioner.resharding import arrays_of, compute_whole, local_shape, reshard, to_wanted, value_of
 from hlosharding.partitioner.value import AnyValue, Value, from_leaves, leaves_of
-from hlosharding.partitioner.whole_operands import compute_whole
 from hlosharding.sharding import HloSharding, add_shape_dims, remove_shape_dims, replicate_on_dims
 from hlosharding.spmd import Emitter, LoopNames, counted_loop
 
@@ -31,8 +29,8 @@ def scan(context: Context, inst: Instruction) -> AnyValue:
     values = arrays_of(context, inst.operands)
     wanted = context.wanted_leaves(inst)
     sliced, stacked = len(values) - carries, len(wanted) - carries
-    given = [_whole_along(v.whole_sharding, dim) for v in values[:sliced]]
-    slices = [_without(s, dim) for s in given]
+    given = [replicate_on_dims(v.whole_sharding, (dim,)).meaning for v in values[:sliced]]
+    slices = [remove_shape_dims(s, (dim,)).meaning for s in given]
     begun = [w if w is not None else v.whole_sharding for v, w in zip(values[sliced:], wanted[stacked:], strict=True)]
     opened, carried = _opened(context, step, slices, begun, [w is None for w in wanted[stacked:]])
     made = _left(opened, step)[:stacked]
@@ -74,14 +72,6 @@ def _open(context: Context, step: Computation, slices: Shardings, carried: Shard
 
 def _left(opened: Context, step: Computation) -> Shardings:
     return [v.whole_sharding for v in leaves_of(value_of(opened, step.root))]
-
-
-def _whole_along(sharding: HloSharding, dim: int) -> HloSharding:
-    return replicate_on_dims(sharding, (dim,)).meaning
-
-
-def _without(sharding: HloSharding, dim: int) -> HloSharding:
-    return remove_shape_dims(sharding, (dim,)).meaning
 
 
 def _loop(

@@ -1,9 +1,15 @@
 """The strategy for ops with a signature: choose a split of its factors, compute on tiles, reduce partial results."""
 
 from hlosharding.partitioner.factors import ring_attention
-from hlosharding.partitioner.factors.alternatives import SplitAlternative, SplitAlternatives, alternatives_of
+from hlosharding.partitioner.factors.alternatives import (
+    OpSplit,
+    SplitAlternative,
+    SplitAlternatives,
+    alternatives_of,
+    even_placements,
+    every_split,
+)
 from hlosharding.partitioner.factors.choice_problem import SplitQuestion
-from hlosharding.partitioner.factors.every_split import OpSplit, even_placements, every_split
 from hlosharding.partitioner.factors.factor_lowering import (
     FAST_ELEMENTWISE,
     choice_of,

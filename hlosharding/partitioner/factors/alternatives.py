@@ -1,4 +1,5 @@
-"""How else an op could be split, and why it is not: asked of one op at a time, by who wants to know.
+"""How else an op could be split, and why it is not: asked of one op at a time, by who wants to know.  And every way to
+split one by the axes of a mesh, for who chooses for many ops at once, before anything is known of how values lie.
 
 Floor: partitioner.  Looks at every split that a choice is made from, however much work it repeats, and prices those
 that promise most; the choice itself is `factor_choice`'s.
@@ -6,17 +7,23 @@ that promise most; the choice itself is `factor_choice`'s.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from hlosharding.ir import Instruction
 from hlosharding.partitioner.choice import FactorChoice, Lowering, OpPlan
 from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, SplitQuestion
 from hlosharding.partitioner.factors.factor_choice import promising_splits
-from hlosharding.partitioner.factors.factor_roles import num_points
+from hlosharding.partitioner.factors.factor_roles import is_reduced, num_points, reduce_kind_of
+from hlosharding.partitioner.factors.lowering_choice import problems_of
 from hlosharding.partitioner.factors.split_prices import memory_bytes, priced_split
+from hlosharding.partitioner.factors.splits import splits_of_mesh
+from hlosharding.partitioner.iteration_space import as_compared
 from hlosharding.partitioner.prices import Number, Prices
-from hlosharding.sharding import HloSharding
+from hlosharding.partitioner.value import ValuePlace
+from hlosharding.rules import Signature
+from hlosharding.sharding import REPLICATED, HloSharding, TileAssignment
 
 _MOST_PRICED = 48
 """Of all splits those that promise most."""
@@ -73,8 +80,7 @@ class _InSeconds(Prices):
         return seconds
 
     def compute_seconds(self, points: Number, nbytes: Number, contracts: bool) -> Number:
-        rate = self.machine.flops("f32") if contracts else self.machine.vector_flops
-        return 2 * points / rate + nbytes / self.machine.memory_bandwidth
+        return self.flop_seconds(points, contracts) + nbytes / self.machine.memory_bandwidth
 
 
 def alternatives_of(plan: OpPlan, *, most: int = 3) -> SplitAlternatives | None:
@@ -85,7 +91,8 @@ def alternatives_of(plan: OpPlan, *, most: int = 3) -> SplitAlternatives | None:
         return None
     question, choice = plan.question, plan.choice
     pricing = _Pricing(question)
-    chosen = pricing.priced(_problem_of(question.problems, choice), choice.space, "")
+    problem = next(problem for problem in question.problems if problem.signature == choice.signature)
+    chosen = pricing.priced(problem, choice.space, "")
     found = {one.space: one for one in pricing.all_promising(chosen) if one.space != choice.space}
     best: dict[HloSharding, SplitAlternative] = {}
     for figure in ("comm_bytes", "seconds", "memory_bytes"):
@@ -94,10 +101,6 @@ def alternatives_of(plan: OpPlan, *, most: int = 3) -> SplitAlternatives | None:
         best |= {one.space: one for one in better[:most]}
     others = tuple(sorted(best.values(), key=lambda one: (one.comm_bytes, one.seconds)))
     return SplitAlternatives(chosen, others, min(found.values(), key=lambda one: one.price, default=None))
-
-
-def _problem_of(problems: Sequence[ChoiceProblem], choice: FactorChoice) -> ChoiceProblem:
-    return next(problem for problem in problems if problem.signature == choice.signature)
 
 
 class _Pricing:
@@ -110,17 +113,12 @@ class _Pricing:
 
     def all_promising(self, chosen: SplitAlternative) -> Iterator[SplitAlternative]:
         """Those with the lowest bounds, whatever work they repeat."""
-        splits, most_work = promising_splits(self.question.problems, self.prices, self.question.mesh, most=_MOST_PRICED)
+        problems, mesh = self.question.problems, self.question.mesh
+        splits, most_work = promising_splits(problems, self.prices, mesh, most=_MOST_PRICED, may_repeat=True)
         for problem, space, work in splits:
-            yield self._judged(self.priced(problem, space, ""), chosen, work, most_work)
-
-    def _judged(
-        self, found: SplitAlternative, chosen: SplitAlternative, work: float, most_work: float
-    ) -> SplitAlternative:
-        if work > most_work:
-            allowed = f"{work:.3g} of the op on a device, where {most_work:.3g} is allowed"
-            return replace(found, excluded=f"repeats work: {allowed}")
-        return replace(found, excluded=self._why_not(found, chosen))
+            found = self.priced(problem, space, "")
+            why = f"repeats work: {work:.3g} of the op on a device, where {most_work:.3g} is allowed"
+            yield replace(found, excluded=why if work > most_work else self._why_not(found, chosen))
 
     def _why_not(self, found: SplitAlternative, chosen: SplitAlternative) -> str:
         if chosen.comm_bytes == 0 < found.comm_bytes:
@@ -132,9 +130,8 @@ class _Pricing:
         return "promised less than those that were priced"
 
     def priced(self, problem: ChoiceProblem, space: HloSharding, excluded: str) -> SplitAlternative:
-        by_objective, in_bytes, in_seconds = (
-            _split(problem, space, prices) for prices in (self.prices, self.in_bytes, self.in_seconds)
-        )
+        measures = self.prices, self.in_bytes, self.in_seconds
+        by_objective, in_bytes, in_seconds = (_split(problem, space, prices) for prices in measures)
         num_tiles, whole = problem.num_tiles(space), (1,) * len(problem.signature.factors)
         return SplitAlternative(
             factors=tuple(factor.name for factor in problem.signature.factors),
@@ -152,3 +149,72 @@ def _split(problem: ChoiceProblem, space: HloSharding, prices: Prices) -> Factor
     choice = priced_split(problem, space, prices)
     assert choice is not None, "no limit, so nothing is above it"
     return choice
+
+
+class OpSplit(NamedTuple):
+    """One way to split an op."""
+
+    space: HloSharding
+    """A dim for each factor of the signature."""
+    operands: tuple[HloSharding, ...]
+    results: tuple[HloSharding, ...]
+    """Per leaf; with an unreduced subgroup where devices have partial results."""
+    reduce_kind: str | None
+    """By what these are combined; None where there are none."""
+    work: float
+    """The part of the op that a device computes."""
+
+
+def every_split(inst: Instruction, signature: Signature, mesh: TileAssignment) -> list[OpSplit]:
+    """The splits that cut all dims evenly; of windows (convolutions, pads) only those that do not cut through them.
+
+    >>> import hlosharding as hs
+    >>> from hlosharding.rules import signature_of
+    >>> module = hs.load('''HloModule m
+    ... ENTRY e {
+    ...   x = f32[4,8] parameter(0)
+    ...   y = f32[8,6] parameter(1)
+    ...   ROOT z = f32[4,6] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+    ... }''')
+    >>> for split in every_split(module.entry.root, signature_of(module.entry.root), TileAssignment.from_iota((4,))):
+    ...     print(*split.operands, "->", *split.results, split.reduce_kind)
+    {replicated} {replicated} -> {replicated} None
+    {devices=[4,1]<=[4]} {replicated} -> {devices=[4,1]<=[4]} None
+    {devices=[1,4]<=[4]} {devices=[4,1]<=[4]} -> {devices=[1,1,4]<=[4] last_tile_dims={unreduced}} add
+    """
+    places = [ValuePlace(operand.shape, REPLICATED) for operand in inst.operands]
+    problems = problems_of(inst, signature, places, (None,) * len(inst.shape.leaves))
+    return [split for problem in problems for split in _splits(problem, mesh)]
+
+
+def even_placements(dims: tuple[int, ...], mesh: TileAssignment) -> tuple[HloSharding, ...]:
+    """Every way to put each axis on one dim of an array, or on none, that cuts it evenly; first on none.
+
+    >>> [str(s) for s in even_placements((4, 3), TileAssignment.from_iota((2,)))]
+    ['{replicated}', '{devices=[2,1]<=[2]}']
+    """
+    found = splits_of_mesh(mesh, len(dims), lambda dim, tiles: dims[dim] % tiles == 0)
+    return tuple(map(found.space, range(len(found))))
+
+
+def _splits(problem: ChoiceProblem, mesh: TileAssignment) -> Iterator[OpSplit]:
+    factors, whole = problem.signature.factors, (1,) * len(problem.signature.factors)
+
+    def may_be_split(factor: int, tiles: int) -> bool:
+        is_even = problem.windows[factor] is None and factors[factor].size % tiles == 0
+        return is_even and problem.is_possible(factor, tiles)
+
+    found = splits_of_mesh(mesh, len(factors), may_be_split)
+    points = num_points(problem.signature, whole) or 1
+    for row in range(len(found)):
+        part = num_points(problem.signature, problem.num_tiles(found.space(row))) / points
+        yield _op_split(problem, found.space(row), part)
+
+
+def _op_split(problem: ChoiceProblem, space: HloSharding, work: float) -> OpSplit:
+    signature = problem.signature
+    deferred = tuple(f for f, n in enumerate(problem.num_tiles(space)) if n > 1 and is_reduced(signature, f))
+    kind = next((reduce_kind_of(signature, f) for f in deferred), None)
+    operands = tuple(as_compared(problem.operand_sharding(operand, space)) for operand in problem.operands)
+    results = tuple(as_compared(problem.result_sharding(result, space, deferred)) for result in problem.results)
+    return OpSplit(space, operands, results, kind, work)

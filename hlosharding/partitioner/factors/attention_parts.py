@@ -3,12 +3,30 @@
 Floor: partitioner.  The softmax is that of all keys whatever part comes first: with a result goes the logarithm of what
 its exponentials sum to, in f32 (Milakov and Gimelshein 2018, Dao et al. 2022).  Backward the sums are those of all keys
 already, so that parts of gradients add.
+
+Under a causal mask parts are made as much work on each device.  The first queries see few keys, and the last ones all.
+So each device keeps the first half of its part, and changes the other one for that of the device as far from the end as
+it is from the front: what it has then is as far from both ends (as in Llama 3, section 3.3.2, whose sequences are read
+in that order).
+
+    given       0 1   2 3   4 5   6 7
+    spread      0 7   2 5   3 4   1 6         device 3 has 6, its own, and 1
+
+Of its own halves a device computes what a causal mask shows; of those of another one half is seen, whole, and no more
+is computed:
+
+                        keys of a device whose front is before      behind
+                        front        end                            front        end
+    queries   front     seen         -                              -            -
+              end       seen         -                              seen         seen
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from hlosharding.ir import FusedAttention, Instruction, Shape, attention_config
 from hlosharding.spmd import Emitter
@@ -97,3 +115,80 @@ class AttentionParts(NamedTuple):
     def nothing(self, x: Instruction) -> Instruction:
         """Like an array of results, gradients or sums, what leaves as it is that to which it is joined or added."""
         return self.emitter.full(_NO_EXPONENTIALS if x.shape.rank == 3 else 0, x.shape)
+
+
+Halves = tuple[Instruction, Instruction]
+
+
+class Balance(NamedTuple):
+    """Of the devices of each group, in the order of their parts."""
+
+    parts: AttentionParts
+    groups: tuple[tuple[int, ...], ...]
+    places: tuple[int, ...]
+    """Of each device in its group."""
+
+    @property
+    def emitter(self) -> Emitter:
+        return self.parts.emitter
+
+    def spread(self, x: Instruction, dim: int) -> Instruction:
+        """The front and the end, of two halves that were neighbours."""
+        kept, given = cut_in_two(self.emitter, x, dim)
+        return self.emitter.concatenate(self._in_turn(kept, self._exchanged(given)), dim)
+
+    def gathered(self, x: Instruction) -> Instruction:
+        """Of a result the two halves that are neighbours."""
+        kept, given = self._in_turn(*cut_in_two(self.emitter, x, RESULT_POSITIONS))
+        return self.emitter.concatenate((kept, self._exchanged(given)), RESULT_POSITIONS)
+
+    def _exchanged(self, x: Instruction) -> Instruction:
+        pairs = [pair for group in self.groups for pair in zip(group, reversed(group), strict=True)]
+        return self.emitter.collective_permute(x, pairs)
+
+    def _in_turn(self, one: Instruction, other: Instruction) -> Halves:
+        """In this order on devices of the first half, else in the other one."""
+        is_first = self._is_true([2 * place < len(self.groups[0]) for place in self.places])
+        return self.emitter.select(is_first, one, other), self.emitter.select(is_first, other, one)
+
+    def _is_true(self, table: Sequence[bool]) -> Instruction:
+        found = self.emitter.per_device(list(map(int, table)))
+        return self.emitter.compare(found, "EQ", self.emitter.constant(np.int32(1)))
+
+    def _front_of(self, place: int) -> int:
+        """Which of all halves is a device's front."""
+        size = len(self.groups[0])
+        return min(2 * place, 2 * (size - place) - 1)
+
+    def met(self, own: Arrays, keys: Arrays, step: int) -> list[Made]:
+        """What queries make of the keys of the device `step` places before: two pairs of halves, in one call."""
+        emitter, parts, size = self.emitter, self.parts, len(self.groups[0])
+        is_before = self._is_true([self._front_of((n - step) % size) < self._front_of(n) for n in self.places])
+        halves = [cut_in_two(emitter, x, parts.positions(x)) for x in own]
+        queries = [self._two(end, emitter.select(is_before, front, end)) for front, end in halves]
+        halves = [cut_in_two(emitter, x, parts.positions(x)) for x in keys]
+        met = [self._two(front, emitter.select(is_before, front, end)) for front, end in halves]
+        made = parts.call(queries, met, sees_all=True)
+        of_queries, of_keys = ([cut_in_two(emitter, x, 0) for x in side] for side in (made.of_queries, made.of_keys))
+        first = Made([self._end(x) for x, _ in of_queries], [self._front(x) for x, _ in of_keys])
+        second = Made(*([self._either(is_before, x) for _, x in side] for side in (of_queries, of_keys)))
+        return [first, second]
+
+    def _two(self, one: Instruction, other: Instruction) -> Instruction:
+        """As sequences of one call."""
+        return self.emitter.concatenate((one, other), 0)
+
+    def _front(self, x: Instruction) -> Instruction:
+        return self.emitter.concatenate((x, self.parts.nothing(x)), RESULT_POSITIONS)
+
+    def _end(self, x: Instruction) -> Instruction:
+        return self.emitter.concatenate((self.parts.nothing(x), x), RESULT_POSITIONS)
+
+    def _either(self, is_front: Instruction, x: Instruction) -> Instruction:
+        return self.emitter.select(is_front, self._front(x), self._end(x))
+
+
+def cut_in_two(emitter: Emitter, x: Instruction, dim: int) -> Halves:
+    """Two equal parts along a dim."""
+    size = x.shape.dims[dim]
+    return emitter.slice_along(x, dim, 0, size // 2), emitter.slice_along(x, dim, size // 2, size)

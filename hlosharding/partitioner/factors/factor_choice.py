@@ -16,8 +16,13 @@ from typing import NamedTuple
 import numpy as np
 
 from hlosharding.partitioner.choice import FactorChoice
-from hlosharding.partitioner.factors.candidate_splits import candidate_splits, common_split, split_copies
-from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, SplitQuestion
+from hlosharding.partitioner.factors.choice_problem import (
+    ChoiceProblem,
+    SplitQuestion,
+    candidate_splits,
+    common_split,
+    split_copies,
+)
 from hlosharding.partitioner.factors.factor_roles import contracts, divides_work, is_reduced
 from hlosharding.partitioner.factors.least_seconds import least_seconds
 from hlosharding.partitioner.factors.split_prices import priced_split, work_per_device
@@ -48,7 +53,8 @@ class _Pool:
         self.problem, self.prices = problem, prices
         self.common = common_split(problem)
         claimed = [s for s in candidate_splits(problem, self.common) if problem.can_be_computed(s)]
-        by_axes = _by_axes(problem, mesh)
+        # On windows only as claimed.
+        by_axes = splits_by_mesh(problem, mesh, [claim.space for claim in problem.full_claims()])
         rows = [None] * len(claimed) if by_axes is None else [by_axes.row(space) for space in claimed]
         alien = [space for space, row in zip(claimed, rows, strict=True) if row is None]
         self.tables = [] if by_axes is None else [by_axes]
@@ -145,11 +151,6 @@ def _free_split(problems: Sequence[ChoiceProblem], prices: Prices) -> FactorChoi
     return choice if choice is not None and choice.communication == 0 else None
 
 
-def _by_axes(problem: ChoiceProblem, mesh: TileAssignment | None) -> Splits | None:
-    """Every way to put each axis of the devices on one factor, or on none; on windows only as claimed."""
-    return splits_by_mesh(problem, mesh, [claim.space for claim in problem.full_claims()])
-
-
 def splits_by_mesh(problem: ChoiceProblem, mesh: TileAssignment | None, spaces: Sequence[HloSharding]) -> Splits | None:
     """Every way to put each axis of the mesh, cut where the given splits cut it, on one factor, or on none."""
     claimed = {split for space in spaces for split in enumerate(problem.num_tiles(space))}
@@ -174,18 +175,25 @@ def _cheapest(
     `waiting`: of those only that leave partial results.
     """
     best, found = None, (math.inf, 0, 0)
-    lean = [
-        (least, i, place, split)
-        for i, pool in enumerate(pools)
-        for least, place, split in pool.promising(most_work, claimed_only=claimed_only)
-    ]
-    for least, i, place, split in heapq.nsmallest(_MOST_PRICED, lean):
+    for least, i, place, split in _leanest(pools, most_work, _MOST_PRICED, claimed_only=claimed_only):
         if least > found[0]:
             break
         choice = pools[i].price(split, found[0])
         if choice is not None and (choice.deferred or not waiting) and (choice.seconds, i, place) < found:
             best, found = _Priced(pools[i].problem, choice), (choice.seconds, i, place)
     return best
+
+
+def _leanest(
+    pools: Sequence[_Pool], most_work: float, most: int, *, claimed_only: bool
+) -> list[tuple[float, int, int, tuple[int, int]]]:
+    """(seconds at least, pool, place in line, split) of those that promise most."""
+    lean = (
+        (least, i, place, split)
+        for i, pool in enumerate(pools)
+        for least, place, split in pool.promising(most_work, claimed_only=claimed_only)
+    )
+    return heapq.nsmallest(most, lean)
 
 
 def _necessary_work(pools: Sequence[_Pool]) -> float:
@@ -232,17 +240,6 @@ def _with_copies_split(best: _Priced, prices: Prices) -> FactorChoice:
     return choice
 
 
-def other_splits(
-    problems: Sequence[ChoiceProblem], prices: Prices, mesh: TileAssignment | None, *, most: int
-) -> list[tuple[ChoiceProblem, HloSharding]]:
-    """Of as little work as `choose` allows, those that promise most."""
-    pools = [_Pool(problem, prices, mesh) for problem in problems]
-    limit = MORE_WORK * _necessary_work(pools)
-    lean = [(least, i, n, s) for i, p in enumerate(pools) for least, n, s in p.promising(limit, claimed_only=False)]
-    found = heapq.nsmallest(most, lean)
-    return [(pools[i].problem, pools[i].tables[table].space(number)) for _, i, _, (table, number) in found]
-
-
 class Promising(NamedTuple):
     """A split that `choose` might take, and the part of the op that a device computes under it."""
 
@@ -252,18 +249,16 @@ class Promising(NamedTuple):
 
 
 def promising_splits(
-    problems: Sequence[ChoiceProblem], prices: Prices, mesh: TileAssignment | None, *, most: int
+    problems: Sequence[ChoiceProblem],
+    prices: Prices,
+    mesh: TileAssignment | None,
+    *,
+    most: int,
+    may_repeat: bool = False,
 ) -> tuple[list[Promising], float]:
-    """The splits with the lowest bounds whatever work they repeat, and the most work that `choose` allows."""
+    """The splits with the lowest bounds, of no more work than `choose` allows, or of any; and that work."""
     pools = [_Pool(problem, prices, mesh) for problem in problems]
-    every = (
-        (float(least), i, t, n)
-        for i, p in enumerate(pools)
-        for t, bounds in enumerate(p.least)
-        for n, least in enumerate(bounds)
-    )
-    found = [
-        Promising(pools[i].problem, pools[i].tables[t].space(n), float(pools[i].work[t][n]))
-        for _, i, t, n in heapq.nsmallest(most, every)
-    ]
-    return found, MORE_WORK * _necessary_work(pools)
+    limit = MORE_WORK * _necessary_work(pools)
+    lean = _leanest(pools, math.inf if may_repeat else limit, most, claimed_only=False)
+    found = [(pools[i], *split) for _, i, _, split in lean]
+    return [Promising(pool.problem, pool.tables[t].space(n), float(pool.work[t][n])) for pool, t, n in found], limit

@@ -14,10 +14,16 @@ from hlosharding.partitioner.context import Context, PlanContext
 from hlosharding.partitioner.factors.collective_matmul import collective_matmul_for, emit_collective_matmul
 from hlosharding.partitioner.factors.lowering_choice import Places, lowering_of
 from hlosharding.partitioner.local_ops import LocalOp, combined, custom_reduction_of, local_rule
-from hlosharding.partitioner.region_values import arrays_of, unpack
-from hlosharding.partitioner.resharding import local_shape, reshard, to_wanted
+from hlosharding.partitioner.resharding import (
+    arrays_of,
+    compute_whole,
+    local_shape,
+    reshard,
+    reshard_leaves,
+    to_wanted,
+    unpack,
+)
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of, places_of
-from hlosharding.partitioner.whole_operands import compute_whole
 from hlosharding.rules import Reduce, Signature, signature_of
 from hlosharding.sharding import HloSharding, member_numbers, without_partials
 from hlosharding.spmd import identity, mask_padding, only_first
@@ -43,8 +49,6 @@ def lower_by_factors(context: Context, inst: Instruction, signature: Signature) 
     values = arrays_of(context, inst.operands)
     wanted = wanted_of(context, inst)
     lowering = context.plans[inst] = lowering_of(context, inst, signature, places_of(values), wanted)
-    if lowering.is_op_itself:
-        return _op_itself(context, inst, lowering, values, wanted[0])
     results = _computed(context, inst, lowering, values)
     if results[0].reduce_kind is not None and not inst.shape.is_tuple:
         return DeferredReduction(results[0], wanted[0])
@@ -52,8 +56,7 @@ def lower_by_factors(context: Context, inst: Instruction, signature: Signature) 
     reason = f"{kind} of partial results" if kind else "reshard result"
     if not inst.shape.is_tuple:
         return to_wanted(context, results[0], wanted[0], reason)
-    made = [to_wanted(context, v, w, reason) for v, w in zip(results, wanted, strict=True)]
-    return from_leaves(inst.shape, made)
+    return reshard_leaves(context, from_leaves(inst.shape, results), wanted, reason)
 
 
 def plan_by_signature(
@@ -78,28 +81,12 @@ def wanted_of(context: PlanContext, inst: Instruction) -> tuple[HloSharding | No
     return tuple(taken.get(n) if w is None else w for n, w in enumerate(wanted))
 
 
-def _op_itself(
-    context: Context, inst: Instruction, lowering: Lowering, values: list[Value], wanted: HloSharding | None
-) -> Value:
-    """The op itself on local operands, and nothing to be reduced.  Most ops are such: the shortest way."""
-    choice = lowering.choice
-    operands = [
-        v.local if v.sharding is target else reshard(context, v, target, f"operand {number}").local
-        for number, (v, target) in enumerate(zip(values, choice.operands, strict=True))
-    ]
-    local = context.emitter.local(inst, lowering.shapes[0], operands)
-    made = Value(local, inst.shape, choice.results[0], broadcast_dims=lowering.broadcast_dims[0])
-    return made if made.sharding is wanted else to_wanted(context, made, wanted)
-
-
 def _computed(context: Context, inst: Instruction, lowering: Lowering, values: list[Value]) -> list[Value]:
     """The result leaves, partial results among them."""
-    rule, matmul = local_rule(inst.opcode), None
-    if rule.has_collective_matmul:
-        matmul = collective_matmul_for(context, inst, lowering, values)
-    operands = _local_operands(context, inst, lowering, values, None if matmul is None else matmul.operand)
-    if matmul is not None:
-        return [emit_collective_matmul(context, inst, lowering, matmul, operands)]
+    rule, loop = local_rule(inst.opcode), collective_matmul_for(context, inst, lowering, values)
+    operands = _local_operands(context, inst, lowering, values, None if loop is None else loop.operand)
+    if loop is not None:
+        return [emit_collective_matmul(context, loop, operands)]
     op = LocalOp(inst, lowering.choice, operands, lowering.shapes)
     local = rule.emit(context.emitter, op)
     if lowering.choice.reduce_kind == "other":

@@ -5,9 +5,8 @@ Floor: partitioner.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from hlosharding.cost import PART_READERS
 from hlosharding.ir import Instruction, Shape
@@ -16,13 +15,13 @@ from hlosharding.partitioner.choice import FactorChoice, Lowering
 from hlosharding.partitioner.context import PlanContext
 from hlosharding.partitioner.decisions import Decisions
 from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, Operand, Result, SplitQuestion
-from hlosharding.partitioner.factors.factor_choice import choose, other_splits
+from hlosharding.partitioner.factors.factor_choice import choose, promising_splits
 from hlosharding.partitioner.factors.factor_roles import splittable
 from hlosharding.partitioner.local_ops import WindowedFactors, local_rule, reversed_taps_dims
 from hlosharding.partitioner.partial_sums import DEFERRAL_RULES, may_wait
 from hlosharding.partitioner.resharding import local_shape
 from hlosharding.partitioner.value import ValuePlace
-from hlosharding.rules import Factor, Reduce, Signature
+from hlosharding.rules import Reduce, Signature
 from hlosharding.sharding import HloSharding, uneven_dims
 
 Places = Sequence[ValuePlace]
@@ -34,24 +33,16 @@ Dims = tuple[int, ...]
 _NO_PARTIAL_SUMS = frozenset({"f4e2m1fn", "f8e8m0fnu"})
 
 
-_Parts = tuple[str, Shape, tuple[Signature, ...], tuple[WindowedFactors, ...] | None, bool]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Op:
-    """All of an instruction that a choice depends on; equal ones are one object (`op_of`)."""
+class _Op(NamedTuple):
+    """All of an instruction that a choice depends on; equal ones are one object (`op_of`), told by its `id` alone."""
 
     opcode: str
     shape: Shape
     signatures: tuple[Signature, ...]
     """That of the op's rule, and an alternative one."""
-    windows: tuple[WindowedFactors, ...] | None
-    """Of each signature; None where the op has none."""
+    windows: tuple[WindowedFactors, ...]
+    """Of each signature, per factor the window it runs over."""
     has_custom_reduction: bool
-
-    def windows_of(self, number: int) -> WindowedFactors:
-        """Per factor of signature `number` the window it runs over."""
-        return self.windows[number] if self.windows is not None else (None,) * len(self.signatures[number].factors)
 
 
 def lowering_of(
@@ -60,7 +51,7 @@ def lowering_of(
     """The cheapest split over all signatures of the op, and what follows from it."""
     decisions = context.decisions
     op, waits = op_of(decisions, inst, signature, operands), _may_wait(context, inst)
-    key = (op, waits, *key_of_places(operands, wanted))
+    key = (id(op), waits, *key_of_places(operands, wanted))
     lowering = decisions.lowerings.get(key)
     if lowering is None:
         lowering = decisions.lowerings[key] = _decided(context, inst, op, operands, wanted, waits)
@@ -81,7 +72,8 @@ def ways_to_lie(
     """How the result and the operands lie under the splits of the op that promise most."""
     found: list[tuple[HloSharding, ...]] = []
     problems = problems_of(inst, signature, places, wanted)
-    for problem, space in other_splits(problems, context.prices, context.decisions.mesh, most=most):
+    splits, _ = promising_splits(problems, context.prices, context.decisions.mesh, most=most)
+    for problem, space, _ in splits:
         operands = [problem.operand_sharding(operand, space) for operand in problem.operands]
         found.append((problem.result_sharding(problem.results[0], space, ()), *operands))
     return found
@@ -89,7 +81,7 @@ def ways_to_lie(
 
 def problems_of(inst: Instruction, signature: Signature, operands: Places, wanted: Wanted) -> list[ChoiceProblem]:
     """The op between its operands and what is wanted, with each of its signatures."""
-    return _problems(inst, _Op(*_parts_of(inst, signature, operands)), operands, wanted)
+    return list(_problems(inst, _as_op(inst, signature, operands), operands, wanted))
 
 
 def _may_wait(context: PlanContext, inst: Instruction) -> bool:
@@ -103,44 +95,38 @@ def op_of(decisions: Decisions, inst: Instruction, signature: Signature, operand
     known = decisions.ops.get(inst)
     if known is not None:
         return known
-    parts = _parts_of(inst, signature, operands)
-    op = decisions.equal_ops.get(parts)
-    if op is None:
-        op = decisions.equal_ops[parts] = _Op(*parts)
+    made = _as_op(inst, signature, operands)
+    op = decisions.equal_ops.setdefault(made, made)
     if local_rule(inst.opcode).alternative is None:
         decisions.ops[inst] = op
     return op
 
 
-def _parts_of(inst: Instruction, signature: Signature, operands: Places) -> _Parts:
-    """What an `_Op` consists of."""
+def _as_op(inst: Instruction, signature: Signature, operands: Places) -> _Op:
     rule, signatures = local_rule(inst.opcode), (signature,)
     if rule.alternative is not None:
         alternative = rule.alternative(inst, signature, operands[0].sharding if operands else None)
         signatures = (signature, alternative) if alternative is not None else signatures
-    windows = None if rule.windows is None else tuple(rule.windows(inst, s) for s in signatures)
+    windows = tuple((None,) * len(s.factors) if rule.windows is None else rule.windows(inst, s) for s in signatures)
     has_reduction = rule.custom_reduction is not None and rule.custom_reduction.applies(inst)
-    return inst.opcode, inst.shape, signatures, windows, has_reduction
+    return _Op(inst.opcode, inst.shape, signatures, windows, has_reduction)
 
 
 def _decided(
     context: PlanContext, inst: Instruction, op: _Op, operands: Places, wanted: Wanted, waits: bool
 ) -> Lowering:
-    rule, leaves = local_rule(op.opcode), op.shape.leaves
+    leaves = op.shape.leaves
     broadcast_dims = _broadcast_dims(op, operands)
     problems, decisions = tuple(_problems(inst, op, operands, wanted)), context.decisions
     question = SplitQuestion(problems, waits, context.prices, decisions.mesh, decisions.only_propagated)
     choice = choose(question)
     shapes = tuple(local_shape(context, shape, target) for shape, target in zip(leaves, choice.results, strict=True))
-    masked = _masked_dims(op.windows_of(op.signatures.index(choice.signature)), choice, operands)
-    is_plain = not any(masked) and not any(_enters_once(choice.signature.factors[n]) for n in choice.deferred)
-    itself = is_plain and choice.reduce_kind is None and rule.is_same_op and not op.shape.is_tuple
-    return Lowering(choice, shapes, masked, is_plain, broadcast_dims, itself, question)
-
-
-def _enters_once(factor: Factor) -> bool:
-    """Is there an operand that must enter the partial results of one device only?"""
-    return isinstance(factor.owes, Reduce) and bool(factor.owes.once)
+    masked = _masked_dims(op.windows[op.signatures.index(choice.signature)], choice, operands)
+    owed = [choice.signature.factors[n].owes for n in choice.deferred]
+    # An operand may have to enter the partial results of one device only.
+    is_plain = not any(masked) and not any(isinstance(owes, Reduce) and owes.once for owes in owed)
+    decided = choice.operands, choice.results, choice.seconds
+    return Lowering(*decided, choice, shapes, masked, is_plain, broadcast_dims, question)
 
 
 def _broadcast_dims(op: _Op, operands: Places) -> tuple[Dims, ...]:
@@ -150,43 +136,28 @@ def _broadcast_dims(op: _Op, operands: Places) -> tuple[Dims, ...]:
     return ((),) * len(op.shape.leaves)
 
 
-def _problems(inst: Instruction, op: _Op, operands: Places, wanted: Wanted) -> list[ChoiceProblem]:
+def _problems(inst: Instruction, op: _Op, places: Places, wanted: Wanted) -> Iterator[ChoiceProblem]:
     """The op with each of its signatures."""
-    known = _broadcast_dims(op, operands)
-    return [
-        _problem(op, number, _operands(inst, op, number, operands), _results(op, number, wanted, known))
-        for number in range(len(op.signatures))
-    ]
-
-
-def _problem(op: _Op, number: int, operands: tuple[Operand, ...], results: tuple[Result, ...]) -> ChoiceProblem:
-    signature = op.signatures[number]
-    return ChoiceProblem(
-        signature=signature,
-        operands=operands,
-        results=results,
-        allowed=_allowed(op, signature),
-        windows=op.windows_of(number),
-    )
-
-
-def _operands(inst: Instruction, op: _Op, number: int, places: Places) -> tuple[Operand, ...]:
-    """The operands as signature `number` sees them."""
-    taps = reversed_taps_dims(inst, op.windows_of(number))
-    return tuple(
-        Operand(
-            lies=place,
-            dims=dims,
-            reversed_dims=taps if index == 1 else (),
-            is_read_in_part=index == 0 and inst.opcode in PART_READERS,
+    known = _broadcast_dims(op, places)
+    for signature, windows in zip(op.signatures, op.windows, strict=True):
+        taps = reversed_taps_dims(inst, windows)
+        operands = tuple(
+            Operand(
+                lies=place,
+                dims=dims,
+                reversed_dims=taps if index == 1 else (),
+                is_read_in_part=index == 0 and inst.opcode in PART_READERS,
+            )
+            for index, (place, dims) in enumerate(zip(places, signature.operands, strict=True))
         )
-        for index, (place, dims) in enumerate(zip(places, op.signatures[number].operands, strict=True))
-    )
-
-
-def _results(op: _Op, number: int, wanted: Wanted, broadcast_dims: tuple[Dims, ...]) -> tuple[Result, ...]:
-    leaves = zip(op.shape.leaves, wanted, op.signatures[number].results, broadcast_dims, strict=True)
-    return tuple(Result(shape=s, wanted=w, dims=dims, broadcast_dims=known) for s, w, dims, known in leaves)
+        leaves = zip(op.shape.leaves, wanted, signature.results, known, strict=True)
+        yield ChoiceProblem(
+            signature=signature,
+            operands=operands,
+            results=tuple(Result(shape=s, wanted=w, dims=dims, broadcast_dims=d) for s, w, dims, d in leaves),
+            allowed=_allowed(op, signature),
+            windows=windows,
+        )
 
 
 def _allowed(op: _Op, signature: Signature) -> frozenset[int]:

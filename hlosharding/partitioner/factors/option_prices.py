@@ -13,8 +13,7 @@ import numpy as np
 
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.context import PlanContext
-from hlosharding.partitioner.factors.candidate_splits import common_split
-from hlosharding.partitioner.factors.choice_problem import ChoiceProblem
+from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, common_split
 from hlosharding.partitioner.factors.factor_choice import most_work, splits_by_mesh
 from hlosharding.partitioner.factors.least_seconds import compute_seconds, operand_bytes, result_bytes
 from hlosharding.partitioner.factors.lowering_choice import Places, key_of_places, op_of, problems_of
@@ -44,7 +43,7 @@ def prices_of_options(
     """
     decisions = context.decisions
     op, lie = op_of(decisions, inst, signature, operands), tuple([tuple([s.uid for s in one]) for one in options])
-    key = (op, slots, lie, *key_of_places(operands, (wanted,)))
+    key = (id(op), slots, lie, *key_of_places(operands, (wanted,)))
     known = decisions.option_prices
     if key not in known:
         known[key] = _prices_of_options(context, problems_of(inst, signature, operands, (wanted,)), slots, options)

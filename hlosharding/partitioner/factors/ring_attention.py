@@ -18,14 +18,12 @@ from hlosharding.ir import FusedAttention, Instruction, Shape, fused_attention
 from hlosharding.partitioner.choice import FactorChoice
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.factors.alone import seconds_alone
-from hlosharding.partitioner.factors.attention_parts import RESULT_POSITIONS, Arrays, AttentionParts
-from hlosharding.partitioner.factors.balanced_attention import Balance
+from hlosharding.partitioner.factors.attention_parts import RESULT_POSITIONS, Arrays, AttentionParts, Balance
 from hlosharding.partitioner.factors.factor_lowering import choice_of, lower_by_factors, lower_by_signature, wanted_of
 from hlosharding.partitioner.factors.lowering_choice import problems_of
 from hlosharding.partitioner.factors.split_prices import priced_split
 from hlosharding.partitioner.iteration_space import project
-from hlosharding.partitioner.region_values import arrays_of
-from hlosharding.partitioner.resharding import local_shape, reshard, to_wanted
+from hlosharding.partitioner.resharding import arrays_of, local_shape, reshard, to_wanted
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, places_of
 from hlosharding.rules import Dims, Signature, Whole, signature_of
 from hlosharding.sharding import HloSharding, device_groups_along, tile_table

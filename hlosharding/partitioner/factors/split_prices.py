@@ -110,12 +110,9 @@ def _placed(problem: ChoiceProblem, number: int, space: HloSharding, prices: Pri
 
 def _halo_plans(problem: ChoiceProblem, number: int, space: HloSharding) -> list[tuple[int, HaloPlan]]:
     """(dim of the operand, plan) of the split windows through which an operand is seen."""
-    num_tiles, found = problem.num_tiles(space), list[tuple[int, HaloPlan]]()
-    for window, tiles in zip(problem.windows, num_tiles, strict=True):
-        plan = window.plan(tiles, number) if window is not None and tiles > 1 and window.sees(number) else None
-        if window is not None and plan is not None:
-            found.append((window.dim, plan))
-    return found
+    windows = zip(problem.windows, problem.num_tiles(space), strict=True)
+    seen = ((w.dim, w.plan(n, number)) for w, n in windows if w is not None and n > 1 and w.sees(number))
+    return [(dim, plan) for dim, plan in seen if plan is not None]
 
 
 def _operand_cost(operand: Operand, place: HloSharding, prices: Prices) -> Cost:

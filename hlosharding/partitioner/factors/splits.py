@@ -9,14 +9,50 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from hlosharding.errors import ShardingError
-from hlosharding.partitioner.factors.device_axes import DeviceAxes, axes_of
-from hlosharding.sharding import REPLICATED, HloSharding, TileAssignment, tile_indices
+from hlosharding.sharding import REPLICATED, DeviceGrid, HloSharding, TileAssignment, ends_of, tile_indices
+
+Dims = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class DeviceAxes(DeviceGrid):
+    """Axes by their sizes, and the orders in which tilings take them."""
+
+    orders: tuple[Dims, ...]
+    """Each a permutation of the axes; the first is the identity."""
+
+
+@lru_cache(maxsize=1 << 12)
+def axes_of(tilings: tuple[TileAssignment, ...]) -> DeviceAxes | None:
+    """The axes that these tilings of all devices are made of, a mesh the first of them; None where there are none.
+
+    >>> mesh, other = TileAssignment.from_iota((2, 4)), TileAssignment.from_iota((4, 2), (2, 4), (1, 0))
+    >>> axes_of((mesh, other)).sizes, axes_of((mesh, other)).orders
+    ((2, 4), ((0, 1), (1, 0)))
+    >>> axes_of((mesh, TileAssignment.from_iota((4, 2)))).sizes
+    (2, 2, 2)
+    """
+    devices = next((t.flat for t in tilings if t.iota is None), tuple(range(tilings[0].num_elements)))
+    whole = DeviceGrid((len(devices),), devices)
+    digits = []
+    for tiling in tilings:
+        found = whole.digits_of(tiling.array)
+        if found is None:
+            return None
+        digits.append(tuple(chain(*found)))
+    grid = whole.cut_at(ends_of(chain(*digits)))
+    if grid is None:
+        return None
+    orders = [tuple(range(len(grid.sizes))), *map(grid.axes_within, digits)]
+    return DeviceAxes(grid.sizes, devices, tuple(dict.fromkeys(orders)))
+
 
 Table = npt.NDArray[np.int64]
 Axes = tuple[int, ...]
@@ -159,13 +195,7 @@ def _as_arrays(axes: DeviceAxes, splits: Sequence[tuple[Axes, ...]]) -> Splits:
     options = np.array([[numbers.setdefault(parts, len(numbers)) for parts in split] for split in splits], np.int64)
     num_tiles = np.array([axes.product(parts) for parts in numbers], np.int64)
     index = np.array([axes.position(parts) for parts in numbers], np.int64).reshape(-1, math.prod(axes.sizes))
-    spaces: dict[int, HloSharding] = {}
-
-    def space(number: int) -> HloSharding:
-        if number not in spaces:
-            spaces[number] = _space(axes, splits[number])
-        return spaces[number]
-
+    space = cache(lambda number: _space(axes, splits[number]))
     return Splits(num_tiles[options], np.ascontiguousarray(index[options].transpose(0, 2, 1)), space)
 
 

@@ -9,7 +9,7 @@ read: one copy elsewhere may serve them all, where each would have had it moved 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,12 +18,12 @@ from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner.context import PlanContext
 from hlosharding.partitioner.decisions import Decisions
 from hlosharding.partitioner.factors import Options, Slots
-from hlosharding.partitioner.global_choice.op_kinds import OpKinds
-from hlosharding.partitioner.global_choice.op_prices import Key, OpPrices, Shardings
+from hlosharding.partitioner.global_choice.op_prices import Key, OpPrices
 from hlosharding.partitioner.global_choice.value_groups import Group, groups_of
+from hlosharding.partitioner.overrides import BOTH_ENDS, ShardingTable
 from hlosharding.partitioner.prices import Numbers
 from hlosharding.reshard import MARGIN
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import HloSharding, uneven_dims
 
 _SWEEPS = 3
 _SMALL = 0.02
@@ -32,26 +32,19 @@ _MOST_BORDERS = 12
 """Of a group with more of them (what runs through all layers) there is no local choice."""
 
 
-class BetweenOps(NamedTuple):
-    """By id, how values lie between ops."""
-
-    changed: dict[int, HloSharding]
-    """Those that take another sharding than they have in the table."""
-    copies: dict[int, HloSharding]
-    """Those of which a copy elsewhere serves several readers."""
-
-
-def cheaper_between_ops(module: Module, shardings: Shardings, decisions: Decisions) -> BetweenOps:
-    """How values lie between the ops where that costs less than what the table says."""
-    prices = OpPrices(PlanContext(shardings=dict(shardings), decisions=decisions), OpKinds())
+def improved_table(module: Module, table: ShardingTable, decisions: Decisions) -> ShardingTable:
+    """The table with other places for values between ops where those cost less; itself where none does."""
+    if decisions.has_manual_groups:
+        return table
+    prices = OpPrices(PlanContext(shardings=dict(table.shardings), decisions=decisions))
     taken: dict[Group, HloSharding] = {}
     for computation in module.computations:
-        groups = groups_of(computation, shardings, decisions.annotated)
+        groups = groups_of(computation, table.shardings, decisions.annotated)
         taken |= _Search(prices, [g for g in groups if 0 < _num_borders(g, module.stands_for) <= _MOST_BORDERS]).run()
     changed, copies = dict[int, HloSharding](), dict[int, HloSharding]()
     for group, sharding in [(g, s) for g, s in taken.items() if s is not g.sharding]:
         (copies if group.is_copy else changed).update({member.id: sharding for member in group.members})
-    return BetweenOps(changed, copies)
+    return replace(table.changed(changed, BOTH_ENDS), copies=copies) if changed or copies else table
 
 
 def _num_borders(group: Group, stands_for: Mapping[int, int]) -> int:
@@ -223,7 +216,7 @@ class _Search:
         for sharding in wanted:
             is_plain = sharding.kind in ("tiled", "replicated") and not sharding.is_manual_subgroup()
             is_small = sharding.num_tiles >= (2 if group.is_copy else group.sharding.num_tiles)
-            if is_plain and is_small and _is_even(sharding, dims):
+            if is_plain and is_small and not uneven_dims(sharding, dims):
                 yield sharding.meaning
 
 
@@ -235,8 +228,3 @@ def _along(prices: Numbers, places: tuple[int | None, ...], rank: int) -> Number
     for place, size in zip(real, kept.shape, strict=True):
         shape[place] = size
     return kept.transpose(np.argsort(real)).reshape(shape)
-
-
-def _is_even(sharding: HloSharding, dims: tuple[int, ...]) -> bool:
-    tiles = sharding.data_dims if sharding.kind == "tiled" else (1,) * len(dims)
-    return all(size % n == 0 for size, n in zip(dims, tiles, strict=True))

@@ -1,6 +1,6 @@
 """What single ops cost, their values lying so or so; and how an op would have one of its values lie.
 
-Floor: partitioner.  Remembered for equal ops, so that repeated layers are priced once.
+Floor: partitioner.  What is found out about one of several ops that are alike holds for all, in every layer.
 """
 
 from __future__ import annotations
@@ -13,16 +13,48 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hlosharding.ir import GENERATORS, Instruction
+from hlosharding.partitioner.choice import Moves, OpCost
 from hlosharding.partitioner.context import PlanContext
 from hlosharding.partitioner.factors import Options, Slots, prices_of_options, ways_to_lie
-from hlosharding.partitioner.global_choice.op_kinds import OpKinds, Situation, broadcast_dims_of, original_of
 from hlosharding.partitioner.iteration_space import as_compared
-from hlosharding.partitioner.op_costs import Moves, OpCost
+from hlosharding.partitioner.local_ops import local_rule
 from hlosharding.partitioner.prices import Numbers
 from hlosharding.partitioner.strategies import plan_of
 from hlosharding.partitioner.value import ValuePlace
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import HloSharding
+
+MADE_AT_NO_COST = GENERATORS | {"broadcast"}
+"""What each device makes, or has most of, without communication."""
+Situation = tuple[int, ...]
+"""The number of an op's kind, and of the shardings of its result and operands (`uid`; -1: none)."""
+
+
+def _all_that_counts(op: Instruction) -> Any:
+    """Of what an op costs between given shardings; itself where it is like no other."""
+    signature = signature_of(op)
+    if not isinstance(signature, Signature):
+        return op
+    windows, shapes = local_rule(op.opcode).windows, [op.shape, *[o.shape for o in op.operands]]
+    seen = None if windows is None else windows(op, signature)
+    originals = [(n, original_of(operand)) for n, operand in enumerate(op.operands)]
+    anywhere = [(n, broadcast_dims_of(o)) for n, o in originals if o.opcode in MADE_AT_NO_COST]
+    return op.opcode, signature, seen, tuple(shapes), tuple(anywhere), len(op.users) == 1
+
+
+def broadcast_dims_of(value: Instruction) -> tuple[int, ...]:
+    """Of a broadcast the dims along which it is constant: one slice of it moves."""
+    if value.opcode != "broadcast":
+        return ()
+    return tuple(d for d in range(value.shape.rank) if d not in value.dimensions)
+
+
+def original_of(value: Instruction) -> Instruction:
+    """What it is a copy of: that is what moves."""
+    while value.opcode == "copy":
+        value = value.operands[0]
+    return value
+
 
 _MOST_PREFERRED = {"bytes": 12, "time": 4}
 """By objective, how many splits of an op are asked how they would have its values lie."""
@@ -46,7 +78,9 @@ class OpPrices:
     """Prices of the ops of one program under a table of shardings, some of which are taken to be others."""
 
     context: PlanContext
-    kinds: OpKinds
+    _numbers: dict[Any, int] = field(default_factory=dict[Any, int])
+    """Of ops by all that their costs depend on, but for how their values lie."""
+    _kinds: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
     _known: dict[Any, _Priced] = field(default_factory=dict[Any, _Priced])
     _tables: dict[Any, Numbers] = field(default_factory=dict[Any, Numbers])
     _preferred: dict[Any, list[HloSharding]] = field(default_factory=dict[Any, list[HloSharding]])
@@ -138,8 +172,14 @@ class OpPrices:
         return _Priced(cost.seconds(prices), (cost.is_result_moved, *is_moved))
 
     def _situation(self, op: Instruction, others: Shardings) -> Situation:
+        """An op under the table, or others: it costs what others in the same situation cost."""
         table = self.context.shardings
-        return self.kinds.situation(op, ChainMap(dict(others), table) if others else table)
+        shardings = ChainMap(dict(others), table) if others else table
+        kind = self._kinds.get(op)
+        if kind is None:
+            kind = self._kinds[op] = self._numbers.setdefault(_all_that_counts(op), len(self._numbers))
+        lie = [shardings.get(value.id) for value in (op, *map(original_of, op.operands))]
+        return kind, *[-1 if sharding is None else sharding.uid for sharding in lie]
 
 
 def _anywhere(place: ValuePlace) -> ValuePlace:

@@ -15,7 +15,7 @@ from itertools import islice
 
 from hlosharding.ir import PACKS, REARRANGES, Computation, Instruction
 from hlosharding.partitioner.factors import FAST_ELEMENTWISE
-from hlosharding.partitioner.global_choice.op_kinds import MADE_AT_NO_COST
+from hlosharding.partitioner.global_choice.op_prices import MADE_AT_NO_COST
 from hlosharding.partitioner.overrides import BINDING
 from hlosharding.sharding import HloSharding
 

@@ -20,8 +20,7 @@ import numpy as np
 from hlosharding.ir import GatherDims, Instruction, Shape
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.local_ops.local_op import LocalOp, emit_same_op
-from hlosharding.partitioner.region_values import array_of
-from hlosharding.partitioner.resharding import replicate
+from hlosharding.partitioner.resharding import array_of, replicate
 from hlosharding.rules import Reduce, Signature, Whole, top_k
 from hlosharding.sharding import HloSharding, offsets, partial_sum_groups
 from hlosharding.spmd import Emitter, identity
@@ -130,17 +129,15 @@ def _largest_of_all(emitter: Emitter, op: LocalOp, parts: Leaves, groups: Groups
 def _real_ones(emitter: Emitter, op: LocalOp, candidates: Instruction, num_tiles: int) -> Instruction:
     """The candidates without those that come from padding: the last tiles may have fewer than k elements."""
     size, tile = op.inst.operands[0].shape.dims[-1], op.operands[0].shape.dims[-1]
-    last, dims = candidates.shape.rank - 1, candidates.shape.dims
-    offered = dims[last] // num_tiles
+    last = candidates.shape.rank - 1
+    offered = candidates.shape.dims[last] // num_tiles
     if size >= (num_tiles - 1) * tile + offered:
         return candidates
     parts: list[Instruction] = []
     for number in range(num_tiles):
         real = min(offered, size - number * tile)
         if real > 0:
-            starts, limits = [0] * len(dims), list(dims)
-            starts[last], limits[last] = number * offered, number * offered + real
-            parts.append(emitter.slice(candidates, starts, limits))
+            parts.append(emitter.slice_along(candidates, last, number * offered, number * offered + real))
     return emitter.concatenate(parts, last)
 
 

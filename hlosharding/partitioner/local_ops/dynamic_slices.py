@@ -14,12 +14,19 @@ results add up; of a dynamic-update-slice it writes its rows, and what was there
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial, reduce
 
 import numpy as np
 
 from hlosharding.ir import Instruction, Shape
-from hlosharding.partitioner.local_ops.local_op import LocalOp, emit_same_op
-from hlosharding.partitioner.local_ops.row_indices import as_index, row_starts, signed_indices, split_row_dims
+from hlosharding.partitioner.local_ops.local_op import (
+    LocalOp,
+    as_index,
+    emit_same_op,
+    row_starts,
+    signed_indices,
+    split_row_dims,
+)
 from hlosharding.spmd import Emitter, identity
 
 
@@ -43,7 +50,8 @@ def emit_dynamic_slice(emitter: Emitter, op: LocalOp) -> Instruction:
     single = [_holds(emitter, offsets[d], 1, 1) for d in rows if wanted[d] == 1]
     if not single:
         return found
-    return emitter.select(_all(emitter, single), found, emitter.full(identity("add", found.shape), found.shape))
+    counts = reduce(partial(emitter.binary, "and"), single)
+    return emitter.select(counts, found, emitter.full(identity("add", found.shape), found.shape))
 
 
 def emit_dynamic_update_slice(emitter: Emitter, op: LocalOp) -> Instruction:
@@ -60,7 +68,8 @@ def emit_dynamic_update_slice(emitter: Emitter, op: LocalOp) -> Instruction:
         update = _rows(emitter, update, dim, first, size)
         mine.append((dim, _holds(emitter, first, size, count)))
     dims = update.shape.dims
-    here = _all(emitter, [emitter.broadcast(m, dims, (d,) if m.shape.rank else ()) for d, m in mine])
+    places = [emitter.broadcast(m, dims, (d,) if m.shape.rank else ()) for d, m in mine]
+    here = reduce(partial(emitter.binary, "and"), places)
     starts = _of_one_type(emitter, op, starts, whole)
     kept = emitter.select(here, update, emitter.dynamic_slice(array, starts, dims))
     return emit_same_op(emitter, op, (array, kept, *starts))
@@ -129,11 +138,3 @@ def _holds(emitter: Emitter, first: Instruction, count: int, size: int) -> Instr
     rows = emitter.binary("add", emitter.iota(line, 0), emitter.full(first, line))
     after, before = emitter.full(0, line), emitter.full(size, line)
     return emitter.binary("and", emitter.compare(rows, "GE", after), emitter.compare(rows, "LT", before))
-
-
-def _all(emitter: Emitter, predicates: list[Instruction]) -> Instruction:
-    """All of them hold."""
-    found = predicates[0]
-    for other in predicates[1:]:
-        found = emitter.binary("and", found, other)
-    return found

@@ -6,13 +6,15 @@ the device's own rows.  Index values that count along a split dim count anew on 
 
 from __future__ import annotations
 
+from functools import partial, reduce
+
 import numpy as np
 
 from hlosharding.ir import Instruction, Shape
-from hlosharding.partitioner.local_ops.local_op import LocalOp, emit_same_op
-from hlosharding.partitioner.local_ops.row_indices import (
+from hlosharding.partitioner.local_ops.local_op import (
+    LocalOp,
     as_index,
-    column_bounds,
+    emit_same_op,
     row_starts,
     shifted_columns,
     signed_indices,
@@ -29,16 +31,10 @@ def _with_own_counts(emitter: Emitter, op: LocalOp) -> LocalOp:
     """
     how = addressing(op.inst)
     indices, along = op.operands[how.indices], op.signature.operands[how.indices]
-    changed = False
     for column, dim in enumerate(how.addressed):
         factors = op.signature.operands[0][dim]
         if factors and factors in along and op.num_tiles(factors[0]) > 1:
-            indices, changed = (
-                _with_counted_column(emitter, indices, how.vector_dim, column, along.index(factors)),
-                True,
-            )
-    if not changed:
-        return op
+            indices = _with_counted_column(emitter, indices, how.vector_dim, column, along.index(factors))
     return op._replace(operands=(*op.operands[: how.indices], indices, *op.operands[how.indices + 1 :]))
 
 
@@ -48,14 +44,10 @@ def _with_counted_column(
     """The indices with one column 0, 1, 2, ... along a dim."""
     if vector_dim >= indices.shape.rank:
         return emitter.iota(indices.shape, along)
-    starts, limits = column_bounds(indices.shape, vector_dim, column)
-    shape = tuple(limit - start for start, limit in zip(starts, limits, strict=True))
-    before, after = list(limits), list(starts)
-    before[vector_dim], after[vector_dim] = column, column + 1
     parts = [
-        emitter.slice(indices, [0] * indices.shape.rank, before),
-        emitter.iota(indices.shape.with_dims(shape), along),
-        emitter.slice(indices, after, indices.shape.dims),
+        emitter.slice_along(indices, vector_dim, 0, column),
+        emitter.iota(indices.shape.with_dim(vector_dim, 1), along),
+        emitter.slice_along(indices, vector_dim, column + 1, indices.shape.dims[vector_dim]),
     ]
     return emitter.concatenate([p for p in parts if p.shape.dims[vector_dim]], vector_dim)
 
@@ -117,15 +109,16 @@ def _clamped(emitter: Emitter, op: LocalOp, indices: Instruction) -> Instruction
 
 def _within(emitter: Emitter, indices: Instruction, vector_dim: int, limits: dict[int, int]) -> Instruction:
     """pred over the index batch dims: is every component c from 0 up to `limits[c]`?"""
-    found: Instruction | None = None
+    has_vectors = vector_dim < indices.shape.rank
     batch = [s for d, s in enumerate(indices.shape.dims) if d != vector_dim]
-    for number, limit in limits.items():
-        column = emitter.reshape(emitter.slice(indices, *column_bounds(indices.shape, vector_dim, number)), batch)
+
+    def inside(number: int, limit: int) -> Instruction:
+        component = emitter.slice_along(indices, vector_dim, number, number + 1) if has_vectors else indices
+        column = emitter.reshape(component, batch)
         zero, end = emitter.full(0, column.shape), emitter.full(limit, column.shape)
-        inside = emitter.binary("and", emitter.compare(column, "GE", zero), emitter.compare(column, "LT", end))
-        found = inside if found is None else emitter.binary("and", found, inside)
-    assert found is not None
-    return found
+        return emitter.binary("and", emitter.compare(column, "GE", zero), emitter.compare(column, "LT", end))
+
+    return reduce(partial(emitter.binary, "and"), map(inside, limits, limits.values()))
 
 
 def emit_scatter(emitter: Emitter, op: LocalOp) -> Instruction:

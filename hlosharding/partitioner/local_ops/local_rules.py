@@ -20,17 +20,15 @@ from hlosharding.partitioner.local_ops.custom_reduction import (
 from hlosharding.partitioner.local_ops.dynamic_slices import emit_dynamic_slice, emit_dynamic_update_slice
 from hlosharding.partitioner.local_ops.gather_scatter import emit_gather, emit_scatter
 from hlosharding.partitioner.local_ops.local_op import EmitLocal, emit_broadcast, emit_reduce, emit_same_op
-from hlosharding.partitioner.local_ops.windowed_factors import (
+from hlosharding.partitioner.local_ops.windowed_ops import (
     WindowedFactors,
     convolution_factors,
-    reduce_window_factors,
-    selection_factors,
-    taps_signature,
-)
-from hlosharding.partitioner.local_ops.windowed_ops import (
     emit_convolution,
     emit_reduce_window,
     emit_select_and_scatter,
+    reduce_window_factors,
+    selection_factors,
+    taps_signature,
 )
 from hlosharding.rules import Signature, iota_signature
 from hlosharding.sharding import HloSharding
@@ -50,8 +48,6 @@ class LocalRule:
 
     emit: EmitLocal = emit_same_op
     """Writes one device's part of the op."""
-    is_same_op: bool = False
-    """Is that always the op itself, with the same attributes, and nothing more?"""
     keeps_broadcast_dims: bool = False
     """Does it compute alike at every place of a dim, so that the result is constant where all operands are?"""
     shifts_indices: bool = False
@@ -66,12 +62,11 @@ class LocalRule:
     """Can it be a loop that overlaps communication (`collective_matmul`)?"""
 
 
-_ELEMENTWISE = LocalRule(is_same_op=True, keeps_broadcast_dims=True)
+_ELEMENTWISE = LocalRule(keeps_broadcast_dims=True)
 _DEFAULT = LocalRule()
 
 LOCAL_RULES: dict[str, LocalRule] = dict.fromkeys(ELEMENTWISE, _ELEMENTWISE) | {
-    # Bits of one number are no places that compute alike.
-    "bitcast-convert": LocalRule(is_same_op=True),
+    "bitcast-convert": LocalRule(),  # bits of one number are no places that compute alike
     "broadcast": LocalRule(emit=emit_broadcast, keeps_broadcast_dims=True),
     "convolution": LocalRule(emit=emit_convolution, windows=convolution_factors, alternative=_taps_signature),
     "custom-call": LocalRule(emit=emit_top_k, alternative=candidates_signature, custom_reduction=TOP_K),
@@ -91,7 +86,7 @@ LOCAL_RULES: dict[str, LocalRule] = dict.fromkeys(ELEMENTWISE, _ELEMENTWISE) | {
 def local_rule(opcode: str) -> LocalRule:
     """What an op can do on tiles.
 
-    >>> local_rule("add").is_same_op, local_rule("gather").shifts_indices, local_rule("sort").is_same_op
+    >>> local_rule("add").keeps_broadcast_dims, local_rule("gather").shifts_indices, local_rule("sort").shifts_indices
     (True, True, False)
     """
     return LOCAL_RULES.get(opcode, _DEFAULT)

@@ -1,30 +1,175 @@
 """Convolution, reduce-window and select-and-scatter along split dims: the halo is exchanged, then a local window runs.
 
-Floor: partitioner.  What each device needs say the plans in `window_plans`; `halo` fetches it.
+Floor: partitioner.  A tile of the result needs elements of neighbouring tiles along factors that run over windows.  A
+convolution has two signatures: of one the results are split, of the other (`taps_signature`) the windows.  What each
+device needs say the plans in `window_plans`, which has the halo exchange, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 
-from hlosharding.ir import Instruction, Shape, WindowDim
-from hlosharding.partitioner.local_ops.halo import FactorTiles, HaloExchange, HaloPlan, cut_out, exchange_halo
+from hlosharding.ir import Instruction, Shape, WindowDim, reducer_kind
 from hlosharding.partitioner.local_ops.local_op import LocalOp, emit_same_op
-from hlosharding.partitioner.local_ops.window_plans import real_taps, selection_plan
-from hlosharding.partitioner.local_ops.windowed_factors import (
-    WindowedFactor,
-    WindowedFactors,
-    convolution_factors,
-    reduce_window_factors,
-    selection_factors,
+from hlosharding.partitioner.local_ops.window_plans import (
+    FactorTiles,
+    HaloExchange,
+    HaloPlan,
+    cut_out,
+    exchange_halo,
+    no_plan,
+    real_taps,
+    selection_operand_plan,
+    selection_plan,
+    selection_source_plan,
+    split_result_plan,
+    split_window_plan,
 )
+from hlosharding.rules import Factor, Halo, Reduce, Signature, window_of
 from hlosharding.sharding import tile_table
 from hlosharding.spmd import Emitter, identity
+
+Planner = Callable[[WindowDim, int, int, int], HaloPlan | None]
+"""From a window, the dim's size before and behind it, and the number of tiles to what each tile needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowedFactor:
+    """A factor along which a tile of the result needs elements of neighbouring tiles."""
+
+    index: int
+    """Which window of the op."""
+    dim: int
+    """The dim of operand 0."""
+    result_dim: int
+    window: WindowDim
+    size: int
+    """Of that dim of operand 0."""
+    result_size: int
+    """Of that dim of the result (of a select-and-scatter: of its source)."""
+    planners: tuple[Planner, ...]
+    """Of each operand that is seen through the window."""
+    products: int
+    """How many are computed at each place along the factor: taps of a result, or results of a tap.
+
+    Signatures of one op that name either have the same work.
+    """
+
+    @property
+    def is_taps(self) -> bool:
+        """Is it the window that is split, not the result?"""
+        return self.planners == (split_window_plan,)
+
+    def sees(self, operand: int) -> bool:
+        """Does a tile need neighbours' elements of this operand?"""
+        return operand < len(self.planners)
+
+    def plan(self, num_tiles: int, operand: int = 0) -> HaloPlan | None:
+        """What the tiles need of an operand; None where no local window does it."""
+        return self.planners[operand](self.window, self.size, self.result_size, num_tiles)
+
+
+WindowedFactors = tuple[WindowedFactor | None, ...]
+"""Per factor of a signature; None for those along which nothing of neighbours is needed."""
+
+
+def reduce_window_factors(inst: Instruction, signature: Signature) -> WindowedFactors:
+    """The windows of a reduce-window, per factor."""
+    planners = (split_result_plan,) * len(inst.shape.leaves)
+    return _along_windows(inst, signature, inst.operands[0].shape, inst.shape.leaves[0], planners, may_run=True)
+
+
+def selection_factors(inst: Instruction, signature: Signature) -> WindowedFactors:
+    """The windows of a select-and-scatter, per factor: its operand and its source are both seen through them."""
+    is_plain = _selects_largest_or_smallest(inst)
+    planners = (selection_operand_plan, selection_source_plan) if is_plain else (no_plan, no_plan)
+    return _along_windows(inst, signature, inst.shape, inst.operands[1].shape, planners)
+
+
+def _selects_largest_or_smallest(inst: Instruction) -> bool:
+    """Does it select by `>=` or `<=` on its two parameters, and add what it scatters?"""
+    select, scatter = inst.called
+    compares = select.root.opcode == "compare" and select.root.comparison_direction in ("GE", "LE")
+    return compares and tuple(select.root.operands) == select.parameters and reducer_kind(scatter) == "add"
+
+
+def convolution_factors(inst: Instruction, signature: Signature) -> WindowedFactors:
+    """The windows of a convolution, per factor of its signature or of `taps_signature`."""
+    windows = _along_windows(inst, signature, inst.operands[0].shape, inst.shape, (split_result_plan,))
+    return tuple(w or _taps_window(inst, f) for w, f in zip(windows, signature.factors, strict=True))
+
+
+def _along_windows(
+    inst: Instruction,
+    signature: Signature,
+    before: Shape,
+    after: Shape,
+    planners: tuple[Planner, ...],
+    *,
+    may_run: bool = False,
+) -> WindowedFactors:
+    """The windows between two shapes, per factor; `may_run`: a running sum adds but one to what it has.
+
+    None is reversed: a reversed kernel meets the same places in another order.
+    """
+
+    def windowed(number: int, owes: Halo) -> WindowedFactor:
+        dim = next(d for operand, d in signature.operand_dims(number) if operand == 0)
+        result_dim = next(d for _, d in signature.result_dims(number))
+        window = replace(window_of(inst, owes.window), window_reversal=False)
+        sizes = before.dims[dim], after.dims[result_dim]
+        taps = 1 if may_run and window.is_running(sizes[0]) else window.size
+        return WindowedFactor(owes.window, dim, result_dim, window, *sizes, planners, taps)
+
+    owes = (f.owes for f in signature.factors)
+    return tuple(windowed(n, o) if isinstance(o, Halo) else None for n, o in enumerate(owes))
+
+
+# ---- convolutions whose windows are split
+
+_TAPS = "taps"
+
+
+def taps_signature(inst: Instruction, signature: Signature) -> Signature | None:
+    """An alternative signature of a convolution, in which windows are split instead of results: each device adds up
+    its own taps.
+
+    That is how the gradient of a filter is computed where both the input and the output gradient are split in space.
+    """
+    if not any(isinstance(f.owes, Halo) for f in signature.factors):
+        return None
+    dims, factors = inst.conv_dims, list(signature.factors)
+    operands, results = [list(o) for o in signature.operands], [list(r) for r in signature.results]
+    for number, factor in enumerate(signature.factors):
+        if isinstance(factor.owes, Halo):
+            index = factor.owes.window
+            kernel = dims.kernel_spatial_dimensions[index]
+            factors[number] = Factor(f"{_TAPS}{index}", inst.operands[1].shape.dims[kernel], Reduce("add"))
+            operands[1][kernel] = (number,)
+            results[0][dims.output_spatial_dimensions[index]] = ()
+    return Signature(tuple(factors), tuple(map(tuple, operands)), tuple(map(tuple, results)))
+
+
+def _taps_window(inst: Instruction, factor: Factor) -> WindowedFactor | None:
+    """The window that a factor of `taps_signature` is."""
+    if not factor.name.startswith(_TAPS):
+        return None
+    index, dims = int(factor.name.removeprefix(_TAPS)), inst.conv_dims
+    dim, result_dim = dims.input_spatial_dimensions[index], dims.output_spatial_dimensions[index]
+    sizes = inst.operands[0].shape.dims[dim], inst.shape.dims[result_dim]
+    return WindowedFactor(index, dim, result_dim, inst.window[index], *sizes, (split_window_plan,), sizes[1])
+
+
+def reversed_taps_dims(inst: Instruction, windows: WindowedFactors) -> tuple[int, ...]:
+    """Dims of a convolution's kernel whose last tile meets the first tile of the input: those of reversed taps."""
+    taps = [w.index for w in windows if w is not None and w.is_taps and w.window.window_reversal]
+    return tuple(inst.conv_dims.kernel_spatial_dimensions[index] for index in taps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +253,8 @@ def emit_convolution(emitter: Emitter, op: LocalOp) -> Instruction:
     if not windows:
         return emit_same_op(emitter, op)
     x = _with_halos(emitter, op, windows, 0, np.zeros((), op.operands[0].shape.dtype))
-    total: Instruction | None = None
-    for taps in product(*_taps_apart(windows)):
-        made = _with_taps(emitter, op, windows, x, taps)
-        total = made if total is None else emitter.binary("add", total, made)
-    assert total is not None, "every window has taps"
+    made = (_with_taps(emitter, op, windows, x, taps) for taps in product(*_taps_apart(windows)))
+    total = reduce(partial(emitter.binary, "add"), made)
     return _without_early_results(emitter, op, windows, total)
 
 

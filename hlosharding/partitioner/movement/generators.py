@@ -7,6 +7,7 @@ numbers alone are drawn once each, and sent to all that hold them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -15,32 +16,32 @@ from hlosharding.partitioner.choice import Lowering
 from hlosharding.partitioner.context import Context, PlanContext
 from hlosharding.partitioner.factors import Places, lower_by_signature, plan_by_signature
 from hlosharding.partitioner.local_ops import as_index
-from hlosharding.partitioner.region_values import array_of, unpack
-from hlosharding.partitioner.resharding import local_shape, replicate, reshard, to_wanted
+from hlosharding.partitioner.resharding import array_of, local_shape, replicate, reshard, to_wanted, unpack
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value
+from hlosharding.rules import is_splat
 from hlosharding.sharding import REPLICATED, HloSharding, offsets, without_partials
 
 
 def constant(context: Context, inst: Instruction) -> AnyValue:
     """A constant of one repeated number is broadcast at the tile's size; any other is kept whole and cut."""
-    if inst.shape.is_tuple or not inst.shape.is_array:
-        return unpack(
-            context, context.emitter.local(inst, inst.shape, ()), inst.shape, [REPLICATED] * len(inst.shape.leaves)
-        )
+    if not inst.shape.is_array:
+        local = context.emitter.local(inst, inst.shape, ())
+        return unpack(context, local, inst.shape, [REPLICATED] * len(inst.shape.leaves))
+    if inst.shape.rank and inst.shape.size and is_splat(inst):
+        return _everywhere(context, inst, inst.literal.reshape(-1)[0])
     wanted = context.wanted_leaves(inst)[0] or REPLICATED
-    flat = inst.literal.reshape(-1)
-    if (
-        inst.shape.rank
-        and flat.size
-        and (flat.view(np.uint8).reshape(flat.size, -1) == flat.view(np.uint8)[: flat.itemsize]).all()
-    ):
-        return _rematerialized(context, inst, wanted, lambda s: _splat(context, inst, s), tuple(range(inst.shape.rank)))
     whole = Value(context.emitter.local(inst, inst.shape, ()), inst.shape, REPLICATED)
     return _rematerialized(context, inst, wanted, lambda s: reshard(context, whole, s).local, ())
 
 
-def _splat(context: Context, inst: Instruction, sharding: HloSharding) -> Instruction:
-    return context.emitter.full(inst.literal.reshape(-1)[0], local_shape(context, inst.shape, sharding))
+def _everywhere(context: Context, inst: Instruction, value: Any) -> Value:
+    """One number (or scalar instruction) in all places: made at the tile's size."""
+
+    def make(sharding: HloSharding) -> Instruction:
+        return context.emitter.full(value, local_shape(context, inst.shape, sharding))
+
+    wanted = context.wanted_leaves(inst)[0] or REPLICATED
+    return _rematerialized(context, inst, wanted, make, tuple(range(inst.shape.rank)))
 
 
 def iota(context: Context, inst: Instruction) -> AnyValue:
@@ -69,13 +70,7 @@ def broadcast(context: Context, inst: Instruction) -> AnyValue | DeferredReducti
     operand = array_of(context, inst.operands[0])
     if operand.shape.rank or operand.sharding is not REPLICATED:
         return lower_by_signature(context, inst)
-
-    def make(sharding: HloSharding) -> Instruction:
-        return context.emitter.full(operand.local, local_shape(context, inst.shape, sharding))
-
-    return _rematerialized(
-        context, inst, context.wanted_leaves(inst)[0] or REPLICATED, make, tuple(range(inst.shape.rank))
-    )
+    return _everywhere(context, inst, operand.local)
 
 
 def plan_broadcast(

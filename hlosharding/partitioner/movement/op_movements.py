@@ -1,13 +1,16 @@
-"""Ops that only move elements, as regions: which elements of the result are which elements of which operand.
+"""Ops that only move elements, as regions: which elements of the result are which elements of which operand; and chains
+of them as one movement: what the ops between would have moved twice moves once.
 
-Floor: partitioner.  Looks at one instruction alone: no shardings, no prices.
+Floor: partitioner.  Looks at instructions alone: no shardings, no prices.  A shift is a pad and a slice, a rotation two
+slices and a concatenation: each becomes regions of the first operands.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from hlosharding.ir import Instruction
 from hlosharding.reshard import Region
@@ -51,10 +54,8 @@ class DataMovement:
         return tuple(d for d in every if not self.regions or not all(self._keeps(d, r) for r in self.regions))
 
     def _keeps(self, dim: int, region: Region) -> bool:
-        at = region.source[dim], region.target[dim], region.source_steps[dim], region.target_steps[dim]
-        return (
-            at == (0, 0, 1, 1) and region.sizes[dim] == self.dims[dim] == self.operands[region.operand].shape.dims[dim]
-        )
+        size = self.operands[region.operand].shape.dims[dim]
+        return region.is_whole_along(dim) and region.sizes[dim] == self.dims[dim] == size
 
 
 def op_movement(inst: Instruction) -> DataMovement | None:
@@ -63,11 +64,15 @@ def op_movement(inst: Instruction) -> DataMovement | None:
     return reader(inst) if reader is not None and inst.shape.is_array else None
 
 
+def _of_one_region(inst: Instruction, **places: Dims) -> DataMovement:
+    """All of the result comes from operand 0, `places`: from where."""
+    region = replace(Region.whole(inst.shape.dims), **places)
+    return DataMovement(dims=inst.shape.dims, regions=(region,), operands=inst.operands[:1])
+
+
 def _slice(inst: Instruction) -> DataMovement:
     starts, steps = (tuple(getattr(d, name) for d in inst.slice_dims) for name in ("start", "stride"))
-    dims = inst.shape.dims
-    region = replace(Region.whole(dims), source=starts, source_steps=steps)
-    return DataMovement(dims=dims, regions=(region,), operands=inst.operands)
+    return _of_one_region(inst, source=starts, source_steps=steps)
 
 
 def _pad(inst: Instruction) -> DataMovement:
@@ -97,24 +102,14 @@ def _concatenate(inst: Instruction) -> DataMovement:
 
 
 def _reverse(inst: Instruction) -> DataMovement:
-    dims = inst.shape.dims
-    starts = tuple(size - 1 if d in inst.dimensions else 0 for d, size in enumerate(dims))
-    steps = tuple(-1 if d in inst.dimensions else 1 for d in range(len(dims)))
-    region = replace(Region.whole(dims), source=starts, source_steps=steps)
-    return DataMovement(dims=dims, regions=(region,), operands=inst.operands)
-
-
-def _copy(inst: Instruction) -> DataMovement:
-    dims = inst.shape.dims
-    return DataMovement(dims=dims, regions=(Region.whole(dims),), operands=inst.operands)
+    starts = tuple(size - 1 if d in inst.dimensions else 0 for d, size in enumerate(inst.shape.dims))
+    steps = tuple(-1 if d in inst.dimensions else 1 for d in range(inst.shape.rank))
+    return _of_one_region(inst, source=starts, source_steps=steps)
 
 
 def _dynamic_slice(inst: Instruction) -> DataMovement | None:
     starts = _starts(inst.operands[1:], inst.operands[0].shape.dims, inst.shape.dims)
-    if starts is None:
-        return None
-    region = replace(Region.whole(inst.shape.dims), source=starts)
-    return DataMovement(dims=inst.shape.dims, regions=(region,), operands=inst.operands[:1])
+    return None if starts is None else _of_one_region(inst, source=starts)
 
 
 def _dynamic_update_slice(inst: Instruction) -> DataMovement | None:
@@ -142,7 +137,7 @@ def _starts(places: tuple[Instruction, ...], whole: Dims, part: Dims) -> Dims | 
 
 _MOVEMENTS: dict[str, Callable[[Instruction], DataMovement | None]] = {
     "concatenate": _concatenate,
-    "copy": _copy,
+    "copy": _of_one_region,
     "dynamic-slice": _dynamic_slice,
     "dynamic-update-slice": _dynamic_update_slice,
     "pad": _pad,
@@ -151,3 +146,168 @@ _MOVEMENTS: dict[str, Callable[[Instruction], DataMovement | None]] = {
 }
 MOVEMENTS = frozenset(_MOVEMENTS)
 """Opcodes that only move elements, if their places are known."""
+
+
+_LONGEST_CHAIN = 16
+
+
+def chained_movement(inst: Instruction, depth: int = _LONGEST_CHAIN) -> DataMovement | None:
+    """The movement that an instruction and the movements before it make together; None where it is none.
+
+    Those before it are passed over if only movements need them, each of which may pass over them likewise, and regions
+    can say what both do.
+    """
+    found = op_movement(inst)
+    if found is None or not depth:
+        return found
+    for operand in dict.fromkeys(found.operands):
+        if operand.is_root or any(user is not inst and user.opcode not in MOVEMENTS for user in operand.users):
+            continue
+        inner = chained_movement(operand, depth - 1)
+        joined = _joined(found, operand, inner) if inner is not None else None
+        if joined is not None:
+            found = joined
+    return _with_fill(found)
+
+
+def _joined(outer: DataMovement, middle: Instruction, inner: DataMovement) -> DataMovement | None:
+    """`outer` with its operand `middle` replaced by what that is made of."""
+    if inner.base is not None or (outer.base is not None and not inner.covers):
+        return None
+    if inner.fill is not None and outer.fill is not None and not _is_same_scalar(inner.fill, outer.fill):
+        return None
+    operands = [o for o in dict.fromkeys((*outer.operands, *inner.operands)) if o is not middle]
+    regions: list[Region] = []
+    for region in outer.regions:
+        source = outer.operands[region.operand]
+        if source is not middle:
+            regions.append(replace(region, operand=operands.index(source)))
+            continue
+        for part in inner.regions:
+            through = _composed(region, part)
+            if through is None:
+                return None
+            if 0 not in through.sizes:
+                regions.append(replace(through, operand=operands.index(inner.operands[part.operand])))
+    return DataMovement(
+        dims=outer.dims,
+        regions=tuple(regions),
+        operands=tuple(operands),
+        fill=outer.fill or inner.fill,
+        base=outer.base,
+        skipped=(*outer.skipped, middle, *inner.skipped),
+    )
+
+
+# ---- the composition of two regions
+
+
+class _Line(NamedTuple):
+    """One dim of a region: element n goes from `source + n * source_step` to `target + n * target_step`."""
+
+    size: int
+    source: int
+    target: int
+    source_step: int
+    target_step: int
+
+
+def _composed(outer: Region, inner: Region) -> Region | None:
+    """What of `outer` comes by way of `inner`: dim by dim, for a region is a product of lines.
+
+    None where steps on both sides of the array between them are out of step.
+    """
+    lines = [_composed_line(one, other) for one, other in zip(_lines(outer), _lines(inner), strict=True)]
+    if None in lines:
+        return None
+    sizes, source, target, source_steps, target_steps = zip(*lines, strict=True) if lines else ((),) * 5
+    return Region(inner.operand, sizes, source, target, source_steps, target_steps)
+
+
+def _lines(region: Region) -> Iterator[_Line]:
+    columns = region.sizes, region.source, region.target, region.source_steps, region.target_steps
+    return map(_Line._make, zip(*columns, strict=True))
+
+
+def _composed_line(outer: _Line, inner: _Line) -> _Line | None:
+    """The elements that `inner` writes into the array between the two and `outer` reads from it.
+
+        operand       a   b   c   d           inner: four elements, written to places 1, 3, 5 and 7 (a pad)
+        between     . a . b . c . d .
+        result            b . c  ->  c . b    outer: reads places 5, 4 and 3, in this order (a slice, reversed)
+
+    So two elements get through, c and b: from place 2 of the operand backwards, to places 0 and 2 of the result.
+
+    >>> _composed_line(_Line(3, 5, 0, -1, 1), _Line(4, 0, 1, 1, 2))
+    _Line(size=2, source=2, target=0, source_step=-1, target_step=2)
+    """
+    if abs(outer.source_step) == 1:
+        return _through_dense_read(outer, inner)
+    if inner.target_step == 1:
+        return _through_dense_write(outer, inner)
+    return None
+
+
+def _through_dense_read(outer: _Line, inner: _Line) -> _Line:
+    """Where `outer` reads every place of a run: the elements of `inner` that lie in it, each `target_step` further."""
+    step, every = outer.source_step, inner.target_step
+    ends = outer.source, outer.source + step * (outer.size - 1)
+    first = max(0, -((inner.target - min(ends)) // every))
+    size = max(0, min(inner.size, -((inner.target - max(ends) - 1) // every)) - first)
+    # The element that comes first in the result, and its number there: a step of 1 or -1 is its own inverse.
+    number = first if step > 0 else first + size - 1
+    place = (inner.target + number * every - outer.source) * step
+    return _Line(
+        size,
+        inner.source + number * inner.source_step,
+        outer.target + place * outer.target_step,
+        step * inner.source_step,
+        every * outer.target_step,
+    )
+
+
+def _through_dense_write(outer: _Line, inner: _Line) -> _Line:
+    """Where `inner` writes every place of a run: the elements of `outer` that are read from it."""
+    read, step, write = outer.source, outer.source_step, inner.target
+    # Backwards is forwards along the negated places.
+    start, pace = (read, step) if step > 0 else (-read, -step)
+    low, high = (write, write + inner.size) if step > 0 else (-write - inner.size + 1, -write + 1)
+    first = max(0, -((start - low) // pace))
+    size = max(0, min(outer.size, -((start - high) // pace)) - first)
+    return _Line(
+        size,
+        inner.source + (read + first * step - write) * inner.source_step,
+        outer.target + first * outer.target_step,
+        step * inner.source_step,
+        outer.target_step,
+    )
+
+
+# ---- what fills the rest
+
+
+def _with_fill(movement: DataMovement) -> DataMovement:
+    """A broadcast scalar among the operands (or below them) is what fills the rest."""
+    if movement.base is not None and _scalar_of(movement.base) is not None:
+        movement = replace(movement, base=None, fill=_scalar_of(movement.base))
+    for operand in movement.operands:
+        scalar = _scalar_of(operand)
+        if scalar is None or movement.base is not None or not _is_same_scalar(movement.fill or scalar, scalar):
+            continue
+        if len(movement.operands) > 1:
+            operands = tuple(o for o in movement.operands if o is not operand)
+            kept = (r for r in movement.regions if movement.operands[r.operand] is not operand)
+            regions = tuple(replace(r, operand=operands.index(movement.operands[r.operand])) for r in kept)
+            movement = replace(movement, regions=regions, operands=operands, fill=scalar)
+    return movement
+
+
+def _scalar_of(inst: Instruction) -> Instruction | None:
+    return inst.operands[0] if inst.opcode == "broadcast" and not inst.operands[0].shape.rank else None
+
+
+def _is_same_scalar(a: Instruction, b: Instruction) -> bool:
+    if a is b:
+        return True
+    are_constant = a.opcode == b.opcode == "constant" and a.shape == b.shape
+    return are_constant and a.literal.tobytes() == b.literal.tobytes()

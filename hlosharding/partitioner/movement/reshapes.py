@@ -21,8 +21,7 @@ from hlosharding.partitioner.context import Context, PlanContext
 from hlosharding.partitioner.factors import Places
 from hlosharding.partitioner.iteration_space import untile
 from hlosharding.partitioner.prices import Cost, Prices
-from hlosharding.partitioner.region_values import array_of
-from hlosharding.partitioner.resharding import local_shape, reshard, to_wanted
+from hlosharding.partitioner.resharding import array_of, local_shape, reshard, to_wanted
 from hlosharding.partitioner.value import AnyValue, Value, ValuePlace
 from hlosharding.reshard import BatchedTransfer, Region, layout_of, plan_batched_transfer
 from hlosharding.sharding import (
@@ -47,7 +46,7 @@ def reshape(context: Context, inst: Instruction) -> AnyValue:
     value, shape = array_of(context, inst.operands[0]), inst.shape
     wanted = context.wanted_leaves(inst)[0]
     plan = context.plans[inst] = plan_reshape(context, inst, [value.place], wanted)
-    source, target = plan.source, plan.target
+    [source], [target] = plan.operands, plan.results
     moved = reshard(context, value, source, "operand of a reshape")
     if plan.transfer is not None:
         return _across_tile_edges(context, inst, moved, target, plan.transfer)
@@ -108,7 +107,7 @@ def _cheapest(prices: Prices, value: ValuePlace, shape: Shape, wanted: HloShardi
         return _local_reshape_seconds(prices, value, shape, pair, wanted)
 
     best = min(_pairs(value.whole_sharding, value.shape.dims, shape.dims, wanted), key=seconds)
-    local = ReshapePlan(*best, seconds(best))
+    local = ReshapePlan(best[:1], best[1:], seconds(best))
     if wanted is None or value.is_remade or local.price <= 0:
         return local
     moved = _moved_across(prices, value, shape, wanted)
@@ -136,7 +135,7 @@ def _moved_across(prices: Prices, value: ValuePlace, shape: Shape, wanted: HloSh
     sent = prices.comparable_seconds(Cost(transfer.mean_bytes, transfer.seconds))
     seconds = prices.move_seconds(value, own) + sent + _copy_seconds(prices, shape, wanted)
     is_local = is_local_reshape(own, value.shape.dims, wanted, shape.dims)
-    return ReshapePlan(own, wanted, seconds, None if is_local else transfer)
+    return ReshapePlan((own,), (wanted,), seconds, None if is_local else transfer)
 
 
 def _copy_seconds(prices: Prices, shape: Shape, sharding: HloSharding) -> float:

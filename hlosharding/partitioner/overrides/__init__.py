@@ -1,8 +1,12 @@
 """Other shardings than propagation's, where nobody is bound to those, and the list of them."""
 
-from hlosharding.partitioner.overrides.bypassed import bypassed_annotations
 from hlosharding.partitioner.overrides.op_sets import BINDING
-from hlosharding.partitioner.overrides.sharding_overrides import BOTH_ENDS, ShardingOverride, sharding_overrides
+from hlosharding.partitioner.overrides.sharding_overrides import (
+    BOTH_ENDS,
+    ShardingOverride,
+    bypassed_annotations,
+    sharding_overrides,
+)
 from hlosharding.partitioner.overrides.tables import ShardingTable, has_manual_groups, sharding_tables
 
 __all__ = [

@@ -20,10 +20,9 @@ from functools import lru_cache
 
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner.iteration_space import lift, project
-from hlosharding.partitioner.overrides.op_sets import BINDING, FOLLOW_USERS
-from hlosharding.partitioner.overrides.program_shardings import ProgramShardings
+from hlosharding.partitioner.overrides.op_sets import BINDING, FOLLOW_USERS, ProgramShardings
 from hlosharding.rules import Signature, signature_of
-from hlosharding.sharding import HloSharding, propagate_through_reshape
+from hlosharding.sharding import HloSharding, propagate_through_reshape, uneven_dims
 
 # Trying costs a whole run of the partitioner: weights must be so much smaller than the sums of activations.
 _MOST_WEIGHTS = 0.8
@@ -101,12 +100,9 @@ class _Walk:
         for number, operand in enumerate(inst.operands):
             found = self.seen.get(operand)
             made = None if found is None else _through_op(inst, number, found)
-            if (
-                made is not None
-                and made.kind == "tiled"
-                and made.num_tiles == self.num_devices
-                and _is_even(inst, made)
-            ):
+            if made is None or made.kind != "tiled" or made.num_tiles != self.num_devices:
+                continue
+            if not uneven_dims(made, inst.shape.dims):
                 return made
         return None
 
@@ -120,10 +116,6 @@ def _through_op(inst: Instruction, number: int, sharding: HloSharding) -> HloSha
         return None
     space = lift(sharding, signature.operands[number], len(signature.factors))
     return project(space, signature.results[0])
-
-
-def _is_even(inst: Instruction, sharding: HloSharding) -> bool:
-    return all(size % num_tiles == 0 for size, num_tiles in zip(inst.shape.dims, sharding.data_dims, strict=True))
 
 
 def _over_copies(inst: Instruction, given: HloSharding | None, batch: Batch) -> HloSharding | None:

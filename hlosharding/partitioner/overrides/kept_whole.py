@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 
 from hlosharding.ir import GENERATORS, Instruction, Module
 from hlosharding.partitioner.iteration_space import as_compared, lift, project
-from hlosharding.partitioner.overrides.op_sets import BINDING, FUSED, REPEATABLE
-from hlosharding.partitioner.overrides.program_shardings import ProgramShardings
+from hlosharding.partitioner.overrides.op_sets import BINDING, FUSED, REPEATABLE, ProgramShardings
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import REPLICATED, HloSharding, device_groups_along, replicate_on_dims
 
@@ -216,14 +215,10 @@ def _unsplit(sharding: HloSharding, groups: Groups) -> HloSharding | None:
         return sharding if sharding is REPLICATED else None
     if set(sharding.subgroup_types) - {"replicated"}:
         return None
-    if sharding.subgroup_types and groups <= _unions(groups, _copies(sharding)):
+    copies = _copies(sharding) if sharding.subgroup_types else frozenset()
+    if all(any(group <= same for same in copies) for group in groups):
         return sharding
     for dim, ways in enumerate(sharding.data_dims):
         if ways > 1 and frozenset(map(frozenset, device_groups_along(sharding, (dim,)))) == groups:
             return replicate_on_dims(sharding, (dim,)).meaning
     return None
-
-
-def _unions(groups: Groups, copies: Groups) -> Groups:
-    """Those of `groups` whose devices hold the same."""
-    return frozenset(group for group in groups if any(group <= same for same in copies))

@@ -1,11 +1,17 @@
-"""Which ops bind the shardings of their operands and results, and which read less than there is.
+"""What every proposer of other shardings looks at: a program as its values lie so far, and which ops bind the shardings
+of their operands and results, or read less than there is.
 
 Floor: partitioner.  Tables: opcodes stand nowhere else in this folder.
 """
 
 from __future__ import annotations
 
-from hlosharding.ir import COLLECTIVES, CONTROL_FLOW, ELEMENTWISE, GENERATORS, REARRANGES
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from hlosharding.ir import COLLECTIVES, CONTROL_FLOW, ELEMENTWISE, GENERATORS, REARRANGES, Module
+from hlosharding.partitioner.prices import Prices
+from hlosharding.sharding import HloSharding
 
 BINDING = COLLECTIVES | CONTROL_FLOW | GENERATORS | {
     "parameter", "copy", "opt-barrier", "custom-call", "infeed", "recv", "partition-id", "after-all", "add-dependency",
@@ -22,3 +28,20 @@ REPEATABLE = ELEMENTWISE | REARRANGES | {"reduce", "scatter"}
 """They look up, copy and combine elements: the work of several devices may be done by each."""
 FUSED = ELEMENTWISE | {"broadcast", "reshape"}
 """What others of them read of these is in no memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramShardings:
+    """A program, how its values lie so far, and what may not change."""
+
+    module: Module
+    shardings: Mapping[int, HloSharding]
+    """By instruction id; nothing for those that may take any."""
+    annotated: frozenset[str]
+    """Names of the instructions that the user annotated: they keep their shardings."""
+    num_partitions: int
+    prices: Prices
+
+
+Proposer = Callable[[ProgramShardings], Mapping[int, HloSharding]]
+"""By instruction id, the other shardings that some values should have; empty where that promises nothing."""

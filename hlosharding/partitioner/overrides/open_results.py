@@ -1,4 +1,5 @@
-"""Results of the program for which no sharding was asked, and which their split does not divide evenly.
+"""Results of the program for which no sharding was asked, and which their split does not divide evenly, or in which
+JAX's arrays cannot be.
 
 Floor: partitioner.  Looks at instructions and shardings alone.  XLA's propagation makes such a result whole on every
 device.  Only a dim that cannot be shared evenly has to be whole: other dims keep their split, and take over what that
@@ -6,21 +7,28 @@ one had, where they divide by it.  No more is moved than for the whole.  A progr
 (donation) gives them back as it took them.
 
     logits f32[16,32,1023] = [2,1,1] x [1,1,4]     propagated: whole on all devices     here: [2,4,1]
+
+Of a traced function propagation may leave a result in tiles that no axes of the mesh name, reversed ones say, or that
+do not divide it: what is nearest of those that axes can name, by the price of going there, is taken.
+
+    y = reverse(x), x f32[16] over a 4-way axis     propagated: devices=[4]3,2,1,0     here: devices=[4]<=[4]
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import combinations
+from itertools import combinations, product
 
-from hlosharding.ir import Instruction, Module
+from hlosharding.ir import Instruction, Module, Shape
 from hlosharding.partitioner.iteration_space import as_compared, lift, project
-from hlosharding.partitioner.overrides.op_sets import BINDING
-from hlosharding.partitioner.overrides.program_shardings import ProgramShardings
+from hlosharding.partitioner.overrides.op_sets import BINDING, ProgramShardings
+from hlosharding.partitioner.prices import Prices
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import (
     REPLICATED,
     HloSharding,
+    MeshInfo,
+    find_named_form,
     first_target_dim,
     merge_if_compatible,
     move_and_merge_tiles,
@@ -106,3 +114,49 @@ def _even_part(result: Instruction, sharding: HloSharding) -> HloSharding:
             replicate_on_dims(sharding, (dim,)) if target is None else move_and_merge_tiles(sharding, dim, target)
         )
     return sharding.meaning
+
+
+_MOST_TRIED = 256
+"""Ways to put axes on dims; of more, whole on every device is taken."""
+
+
+def named_results(program: ProgramShardings) -> dict[int, HloSharding]:
+    """By id, another sharding of the result; empty where all that is open has names, or JAX has no mesh for it."""
+    mesh = program.module.mesh
+    if program.module.signature is None or mesh is None or mesh.num_devices != program.num_partitions:
+        return {}
+
+    def named(result: Instruction, given: HloSharding) -> HloSharding:
+        if result.name in program.annotated or _has_name(given, result.shape, mesh):
+            return given
+        return _nearest(given, result.shape, mesh, program.prices)
+
+    return changed_results(program, named)
+
+
+def _has_name(sharding: HloSharding, shape: Shape, mesh: MeshInfo) -> bool:
+    if sharding.kind not in ("tiled", "maximal") or set(sharding.subgroup_types) - {"replicated"}:
+        return True
+    return not uneven_dims(sharding, shape.dims) and find_named_form(sharding, mesh) is not None
+
+
+def _nearest(given: HloSharding, shape: Shape, mesh: MeshInfo, prices: Prices) -> HloSharding:
+    """The cheapest to go to; of equally cheap ones that with the most tiles."""
+
+    def price(target: HloSharding) -> tuple[float, int]:
+        return prices.reshard_seconds(shape, given, target, None), -target.num_tiles
+
+    return min(_named_shardings(given, shape, mesh), key=price)
+
+
+def _named_shardings(given: HloSharding, shape: Shape, mesh: MeshInfo) -> Iterator[HloSharding]:
+    """Each axis on one of the dims that are split, or on none, as far as they divide evenly."""
+    yield REPLICATED
+    dims = [d for d, ways in enumerate(given.data_dims) if ways > 1]
+    if (len(dims) + 1) ** len(mesh.names) > _MOST_TRIED:
+        return
+    for places in product((None, *dims), repeat=len(mesh.names)):
+        spec = [tuple(n for n, p in zip(mesh.names, places, strict=True) if p == d) for d in range(shape.rank)]
+        found = HloSharding.named(mesh, spec, shape.rank)
+        if found.num_tiles > 1 and not uneven_dims(found, shape.dims):
+            yield found

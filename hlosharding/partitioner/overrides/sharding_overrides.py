@@ -2,15 +2,20 @@
 
 Floor: partitioner.  Compares two tables and reads what was noted on the walk; decides nothing, and looks at single
 instructions only where something differs.
-"""
+
+An annotation is bypassed where nobody reads the value as its user asked: each reader found it nearer, as it was before.
+
+    y = with_sharding_constraint(x, P("model"))    x lies by P("data")
+    z = tanh(y)                                    z is wanted by P("data"): it is made of x, and nothing moves"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from hlosharding.ir import Instruction, Module
-from hlosharding.partitioner.value import AnyValue, DeferredReduction, leaves_of
+from hlosharding.ir import Instruction, Module, rewrite
+from hlosharding.partitioner.prices import Prices
+from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, leaves_of
 from hlosharding.sharding import HloSharding
 
 READ_IN_PART = "nobody reads it whole"
@@ -67,26 +72,13 @@ def sharding_overrides(
     undecided: Mapping[Instruction, AnyValue | DeferredReduction],
     why: Mapping[int, str],
     bypassed: Mapping[Instruction, ShardingOverride],
-) -> tuple[ShardingOverride, ...]:
+) -> Iterator[ShardingOverride]:
     """The sharding overrides of a program made with the table `shardings`, in program order.
 
     `undecided` is what became of values that the table lacks, or whose sum may have waited; `why` says for which
     instructions the table was changed for another reason than that they are read in part.  `bypassed`: those of values
     that the user annotated.
     """
-    given = module.shardings
-    if not undecided and not bypassed and (shardings is given or shardings == given):
-        return ()
-    return tuple(_found(module, shardings, undecided, why, bypassed))
-
-
-def _found(
-    module: Module,
-    shardings: Mapping[int, HloSharding],
-    undecided: Mapping[Instruction, AnyValue | DeferredReduction],
-    why: Mapping[int, str],
-    bypassed: Mapping[Instruction, ShardingOverride],
-) -> Iterator[ShardingOverride]:
     changed = {i for i, sharding in module.shardings.items() if shardings.get(i) is not sharding}
     listed = changed.union([i.id for i in undecided], [i.id for i in bypassed])
     for inst in [i for i in module.instructions if i.id in listed]:
@@ -115,3 +107,31 @@ def _became(inst: Instruction, made: AnyValue | DeferredReduction) -> HloShardin
         return None
     shardings = [v.sharding for v in leaves]
     return HloSharding.tuple(shardings) if inst.shape.is_tuple else shardings[0]
+
+
+def bypassed_annotations(
+    local: Module, annotated: Mapping[Instruction, Value], prices: Prices
+) -> dict[Instruction, ShardingOverride]:
+    """Of the annotated values of the walk that wrote `local`; what nobody reads leaves that, as it does in the first of
+    the passes."""
+    moved = {inst: value for inst, value in annotated.items() if inst.users and value.reshards}
+    if not moved:
+        return {}
+    rewrite.dead_code(local)
+    live = {inst for computation in local.computations for inst in computation.instructions}
+    return {
+        inst: _override(inst, value, read, prices)
+        for inst, value in moved.items()
+        if value.local not in live and value.local.computation in local.computations
+        # The same elements as somebody reads them.
+        for read in [next((other for other in value.reshards.values() if other.local in live), None)]
+        if read is not None
+    }
+
+
+def _override(inst: Instruction, asked: Value, read: Value, prices: Prices) -> ShardingOverride:
+    there = prices.reshard_cost(asked.shape, read.sharding, asked.sharding, None)
+    back = prices.reshard_cost(asked.shape, asked.sharding, read.sharding, None)
+    cost = there + back
+    why = f"{BYPASSED}; keeping it would move {cost.mean_bytes:,.0f} bytes in {cost.seconds * 1e6:.3g} us"
+    return ShardingOverride(inst, asked.sharding, read.sharding, why)

@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 from hlosharding.ir import Module
 from hlosharding.partitioner.overrides.batch_parallel import batch_parallel_shardings
 from hlosharding.partitioner.overrides.kept_whole import kept_whole_shardings
-from hlosharding.partitioner.overrides.named_results import named_results
-from hlosharding.partitioner.overrides.only_readers import wanted_by_only_readers
-from hlosharding.partitioner.overrides.open_results import evenly_split_results
-from hlosharding.partitioner.overrides.program_shardings import ProgramShardings, Proposer
-from hlosharding.partitioner.overrides.relaxed_shardings import relaxed_shardings
+from hlosharding.partitioner.overrides.op_sets import ProgramShardings, Proposer
+from hlosharding.partitioner.overrides.open_results import evenly_split_results, named_results
+from hlosharding.partitioner.overrides.relaxed_shardings import relaxed_shardings, wanted_by_only_readers
 from hlosharding.partitioner.overrides.sharding_overrides import (
     BATCH_OVER_ALL,
     EVEN_PART,

@@ -1,18 +1,16 @@
 """Sums over devices that wait: which ops partial sums pass through, when waiting pays, and what a loop accumulates."""
 
 from hlosharding.partitioner.partial_sums.deferred_reductions import (
-    is_wanted_partial,
-    may_wait,
-    pass_through,
-    waiting_pays,
-)
-from hlosharding.partitioner.partial_sums.loop_accumulators import (
     Paths,
     accumulators,
     deferred_sums,
     is_awaited,
+    is_wanted_partial,
     may_accumulate,
+    may_wait,
     only_stacks,
+    pass_through,
+    waiting_pays,
 )
 from hlosharding.partitioner.partial_sums.partial_sum_ops import (
     DEFERRAL_RULES,

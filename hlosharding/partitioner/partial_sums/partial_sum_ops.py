@@ -7,15 +7,14 @@ does not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import partial, wraps
 from typing import NamedTuple
 
 import numpy as np
 
 from hlosharding.ir import Instruction, SliceDim, is_neutral, reducer_kind
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.region_values import array_of, arrays_of, deferred_operand
-from hlosharding.partitioner.resharding import local_shape, replicate, reshard
+from hlosharding.partitioner.resharding import array_of, arrays_of, deferred_operand, local_shape, replicate, reshard
 from hlosharding.partitioner.value import Value
 from hlosharding.rules import Reduce, Signature, signature_of
 from hlosharding.sharding import (
@@ -38,15 +37,32 @@ def _partial_sums(context: Context, inst: Instruction, operand: Instruction) -> 
     return None if deferred is None else deferred.partial
 
 
+OnPartialSums = Callable[[Context, Instruction], Value | None]
+
+
+def _on_first(act: Callable[[Context, Instruction, Value], Value | None]) -> OnPartialSums:
+    """An op on the partial sums that its first operand is; None where that is whole."""
+
+    @wraps(act)
+    def on_partial_sums(context: Context, inst: Instruction) -> Value | None:
+        found = _partial_sums(context, inst, inst.operands[0])
+        return None if found is None else act(context, inst, found)
+
+    return on_partial_sums
+
+
+def _made_of(partial_sums: Value, inst: Instruction, local: Instruction, sharding: HloSharding | None = None) -> Value:
+    """An op's result, partial sums as what it was done on is; `sharding`: where it lies otherwise."""
+    return Value(local, inst.shape, sharding or partial_sums.sharding, partial_sums.reduce_kind)
+
+
 def _sum(context: Context, inst: Instruction, kind: str) -> Value | None:
     """partial sums + partial sums, in the same groups by then, of the reduction `kind`, which the op itself is."""
     both = _of_same_devices(context, (_partial_sums(context, inst, o) for o in inst.operands))
     if both is None or both[0].reduce_kind != kind:
         return None
     left, right = both
-    return Value(
-        context.emitter.local(inst, left.local.shape, (left.local, right.local)), inst.shape, left.sharding, kind
-    )
+    return _made_of(left, inst, context.emitter.local(inst, left.local.shape, (left.local, right.local)))
 
 
 def _of_same_devices(context: Context, found: Iterable[Value | None]) -> tuple[Value, Value] | None:
@@ -93,68 +109,50 @@ def _scaled(context: Context, inst: Instruction, positions: tuple[int, ...]) -> 
             continue
         whole = reshard(context, factor, target)
         operands = (partial_sums.local, whole.local) if position == 0 else (whole.local, partial_sums.local)
-        return Value(
-            context.emitter.local(inst, partial_sums.local.shape, operands), inst.shape, partial_sums.sharding, "add"
-        )
+        return _made_of(partial_sums, inst, context.emitter.local(inst, partial_sums.local.shape, operands))
     return None
 
 
-def _negated(context: Context, inst: Instruction) -> Value | None:
+@_on_first
+def _negated(context: Context, inst: Instruction, partial_sums: Value) -> Value | None:
     """- partial sums."""
-    partial_sums = _partial_sums(context, inst, inst.operands[0])
-    if partial_sums is None or partial_sums.reduce_kind != "add":
+    if partial_sums.reduce_kind != "add":
         return None
-    return Value(
-        context.emitter.local(inst, partial_sums.local.shape, (partial_sums.local,)),
-        inst.shape,
-        partial_sums.sharding,
-        "add",
-    )
+    return _made_of(partial_sums, inst, context.emitter.local(inst, partial_sums.local.shape, (partial_sums.local,)))
 
 
-def _widened(context: Context, inst: Instruction) -> Value | None:
+@_on_first
+def _widened(context: Context, inst: Instruction, partial_sums: Value) -> Value | None:
     """Partial sums of a wider float: their sum is only more exact.  (Integers wrap around in their own width.)"""
-    partial_sums = _partial_sums(context, inst, inst.operands[0])
-    if partial_sums is None or not (partial_sums.shape.is_floating and inst.shape.is_floating):
+    if not (partial_sums.shape.is_floating and inst.shape.is_floating):
         return None
     if inst.shape.element_type not in _WIDER.get(partial_sums.shape.element_type, ()):
         return None
     shape = partial_sums.local.shape.with_type(inst.shape.element_type)
-    return Value(
-        context.emitter.local(inst, shape, (partial_sums.local,)),
-        inst.shape,
-        partial_sums.sharding,
-        partial_sums.reduce_kind,
-    )
+    return _made_of(partial_sums, inst, context.emitter.local(inst, shape, (partial_sums.local,)))
 
 
 _WIDER = {"f16": ("f32", "f64"), "bf16": ("f32", "f64"), "f32": ("f64",)}
 
 
-def _transposed(context: Context, inst: Instruction) -> Value | None:
+@_on_first
+def _transposed(context: Context, inst: Instruction, partial_sums: Value) -> Value:
     """The partial sums' dims, and their tiles, in another order."""
-    partial_sums = _partial_sums(context, inst, inst.operands[0])
-    if partial_sums is None:
-        return None
     sharding, order = partial_sums.sharding, inst.dimensions
     if sharding.kind == "tiled":
         tiles = sharding.tiles.array
         sharding = _unreduced_like(tiles.transpose(*order, *range(len(order), tiles.ndim)), sharding)
-    return Value(context.emitter.transpose(partial_sums.local, order), inst.shape, sharding, partial_sums.reduce_kind)
+    return _made_of(partial_sums, inst, context.emitter.transpose(partial_sums.local, order), sharding)
 
 
-def _reshaped(context: Context, inst: Instruction) -> Value | None:
+@_on_first
+def _reshaped(context: Context, inst: Instruction, partial_sums: Value) -> Value | None:
     """The partial sums reshaped, where their tiles line up with the result's dims."""
-    partial_sums = _partial_sums(context, inst, inst.operands[0])
-    sharding = (
-        None
-        if partial_sums is None
-        else _sharding_after_reshape(partial_sums.sharding, partial_sums.shape.dims, inst.shape.dims)
-    )
-    if partial_sums is None or sharding is None:
+    sharding = _sharding_after_reshape(partial_sums.sharding, partial_sums.shape.dims, inst.shape.dims)
+    if sharding is None:
         return None
     local = context.emitter.reshape(partial_sums.local, sharding.tile_shape(inst.shape.dims))
-    return Value(local, inst.shape, sharding, partial_sums.reduce_kind)
+    return _made_of(partial_sums, inst, local, sharding)
 
 
 def _sharding_after_reshape(
@@ -178,11 +176,11 @@ def _unreduced_like(tiles: np.ndarray, like: HloSharding) -> HloSharding:
     return HloSharding.subgroup(tiles, like.subgroup_types).meaning
 
 
-def _reduced(context: Context, inst: Instruction) -> Value | None:
+@_on_first
+def _reduced(context: Context, inst: Instruction, partial_sums: Value) -> Value | None:
     """A sum of partial sums over dims that no device has a part of; the largest of partial maxima, and so on."""
-    partial_sums = _partial_sums(context, inst, inst.operands[0])
     signature = signature_of(inst)
-    if partial_sums is None or len(inst.operands) != 2 or not isinstance(signature, Signature):
+    if len(inst.operands) != 2 or not isinstance(signature, Signature):
         return None
     kinds = {f.owes.kind for f in signature.factors if isinstance(f.owes, Reduce)}
     sharding = _without_dims(partial_sums.sharding, inst.dimensions)
@@ -192,8 +190,7 @@ def _reduced(context: Context, inst: Instruction) -> Value | None:
     if not is_neutral(init.local, next(iter(kinds))):
         return None
     shape = local_shape(context, inst.shape, sharding)
-    local = context.emitter.local(inst, shape, (partial_sums.local, init.local))
-    return Value(local, inst.shape, sharding, partial_sums.reduce_kind)
+    return _made_of(partial_sums, inst, context.emitter.local(inst, shape, (partial_sums.local, init.local)), sharding)
 
 
 def _without_dims(sharding: HloSharding, dims: tuple[int, ...]) -> HloSharding | None:
@@ -205,11 +202,9 @@ def _without_dims(sharding: HloSharding, dims: tuple[int, ...]) -> HloSharding |
     return _unreduced_like(np.squeeze(sharding.tiles.array, dims), sharding)
 
 
-def _cut(context: Context, inst: Instruction) -> Value | None:
+@_on_first
+def _cut(context: Context, inst: Instruction, partial_sums: Value) -> Value | None:
     """A part of the partial sums, along dims that are whole on every device."""
-    partial_sums = _partial_sums(context, inst, inst.operands[0])
-    if partial_sums is None:
-        return None
     sharding, dims = partial_sums.sharding, zip(inst.slice_dims, inst.operands[0].shape.dims, strict=True)
     cut = tuple(number for number, (part, size) in enumerate(dims) if part != SliceDim(0, size, 1))
     if _without_dims(sharding, cut) is None:
@@ -217,8 +212,7 @@ def _cut(context: Context, inst: Instruction) -> Value | None:
     local = partial_sums.local.shape.dims
     parts = tuple(d if n in cut else SliceDim(0, local[n], 1) for n, d in enumerate(inst.slice_dims))
     shape = local_shape(context, inst.shape, sharding)
-    made = context.emitter.op("slice", shape, (partial_sums.local,), slice_dims=parts)
-    return Value(made, inst.shape, sharding, partial_sums.reduce_kind)
+    return _made_of(partial_sums, inst, context.emitter.op("slice", shape, (partial_sums.local,), slice_dims=parts))
 
 
 def _put(context: Context, inst: Instruction) -> Value | None:
@@ -233,8 +227,7 @@ def _put(context: Context, inst: Instruction) -> Value | None:
     if _without_dims(whole.sharding, cut) is None:
         return None
     places = [replicate(context, place).local for place in arrays_of(context, inst.operands[2:])]
-    local = context.emitter.local(inst, whole.local.shape, (whole.local, part.local, *places))
-    return Value(local, inst.shape, whole.sharding, whole.reduce_kind)
+    return _made_of(whole, inst, context.emitter.local(inst, whole.local.shape, (whole.local, part.local, *places)))
 
 
 def _scattered(context: Context, inst: Instruction) -> Value | None:
@@ -281,9 +274,10 @@ def _shardings_of_rows(inst: Instruction, updates: Value, rank: int) -> tuple[Hl
     return found, made
 
 
-def _copied(context: Context, inst: Instruction) -> Value | None:
+@_on_first
+def _copied(_context: Context, _inst: Instruction, partial_sums: Value) -> Value:
     """A copy is often a former annotation: see `waiting_pays` for how that binds."""
-    return _partial_sums(context, inst, inst.operands[0])
+    return partial_sums
 
 
 Together = tuple[frozenset[int], ...]
@@ -294,16 +288,11 @@ def _in_all(inst: Instruction) -> Together:
     return (frozenset(range(len(inst.operands))),)
 
 
-def _in_first(inst: Instruction) -> Together:
-    return (frozenset({0}),)
-
-
-def _in_first_two(inst: Instruction) -> Together:
-    return (frozenset({0, 1}),)
+_FIRST, _FIRST_TWO = (frozenset({0}),), (frozenset({0, 1}),)
 
 
 def _in_dividend(inst: Instruction) -> Together:
-    return _in_first(inst) if inst.shape.element_type in WIDE else ()
+    return _FIRST if inst.shape.element_type in WIDE else ()
 
 
 def _in_either_factor(inst: Instruction) -> Together:
@@ -312,29 +301,29 @@ def _in_either_factor(inst: Instruction) -> Together:
 
 def _if_widened(inst: Instruction) -> Together:
     before, after = inst.operands[0].shape.element_type, inst.shape.element_type
-    return _in_first(inst) if before == after or after in _WIDER.get(before, ()) else ()
+    return _FIRST if before == after or after in _WIDER.get(before, ()) else ()
 
 
 def _if_it_adds(inst: Instruction) -> Together:
-    return _in_first_two(inst) if len(inst.operands) == 2 and reducer_kind(inst.called[0]) == "add" else ()
+    return _FIRST_TWO if len(inst.operands) == 2 and reducer_kind(inst.called[0]) == "add" else ()
 
 
 class DeferralRule(NamedTuple):
     """What an op means to reductions that wait."""
 
-    on_partial_sums: Callable[[Context, Instruction], Value | None] | None = None
+    on_partial_sums: OnPartialSums | None = None
     """The op on partial sums; None where these do not allow it.  No function: never."""
     is_sum: bool = False
     """Does it add up (or take the largest of, ...) its terms, so that two deferred reductions become one?"""
     makes_partial_sums: bool = False
     """May its own result be partial sums?"""
-    linear_in: Callable[[Instruction], Together] | None = None
-    """In which operands is it linear?  No function: in none."""
+    linear_in: Together | Callable[[Instruction], Together] = ()
+    """In which operands is it linear?"""
 
 
 # A tuple's element may be the partial sums that a loop gives back.
 _MAKES = DeferralRule(makes_partial_sums=True)
-_MOVES = DeferralRule(linear_in=_in_first)
+_MOVES = DeferralRule(linear_in=_FIRST)
 
 DEFERRAL_RULES: dict[str, DeferralRule] = {
     "add": DeferralRule(partial(_sum, kind="add"), is_sum=True, linear_in=_in_all),
@@ -343,27 +332,27 @@ DEFERRAL_RULES: dict[str, DeferralRule] = {
     "concatenate": DeferralRule(linear_in=_in_all),
     "convert": DeferralRule(_widened, linear_in=_if_widened),
     "convolution": _MAKES,
-    "copy": DeferralRule(_copied, linear_in=_in_first),
+    "copy": DeferralRule(_copied, linear_in=_FIRST),
     "divide": DeferralRule(partial(_scaled, positions=(0,)), linear_in=_in_dividend),
     "dot": _MAKES,
     "dynamic-slice": _MOVES,
-    "dynamic-update-slice": DeferralRule(_put, is_sum=True, linear_in=_in_first_two),
+    "dynamic-update-slice": DeferralRule(_put, is_sum=True, linear_in=_FIRST_TWO),
     "gather": _MAKES,
     "get-tuple-element": _MAKES,
     "maximum": DeferralRule(partial(_sum, kind="maximum"), is_sum=True),
     "minimum": DeferralRule(partial(_sum, kind="minimum"), is_sum=True),
     "multiply": DeferralRule(partial(_scaled, positions=(0, 1)), linear_in=_in_either_factor),
-    "negate": DeferralRule(_negated, linear_in=_in_first),
+    "negate": DeferralRule(_negated, linear_in=_FIRST),
     "or": DeferralRule(partial(_sum, kind="or"), is_sum=True),
-    "pad": DeferralRule(linear_in=_in_first_two),
+    "pad": DeferralRule(linear_in=_FIRST_TWO),
     "reduce": DeferralRule(_reduced, makes_partial_sums=True, linear_in=_if_it_adds),
     "reduce-window": _MAKES,
-    "reshape": DeferralRule(_reshaped, linear_in=_in_first),
+    "reshape": DeferralRule(_reshaped, linear_in=_FIRST),
     "reverse": _MOVES,
     "scatter": DeferralRule(_scattered, makes_partial_sums=True),
-    "slice": DeferralRule(_cut, linear_in=_in_first),
+    "slice": DeferralRule(_cut, linear_in=_FIRST),
     "subtract": DeferralRule(partial(_sum, kind="add"), is_sum=True, linear_in=_in_all),
-    "transpose": DeferralRule(_transposed, linear_in=_in_first),
+    "transpose": DeferralRule(_transposed, linear_in=_FIRST),
 }
 _NONE = DeferralRule()
 
@@ -397,5 +386,5 @@ def linear_operands(inst: Instruction) -> Together:
     >>> [sorted(map(sorted, linear_operands(module.by_name(name)))) for name in "xyz"]
     [[], [[0, 1]], [[0], [1]]]
     """
-    rule = deferral_rule(inst)
-    return rule.linear_in(inst) if rule.linear_in is not None else ()
+    found = deferral_rule(inst).linear_in
+    return found(inst) if callable(found) else found

@@ -8,10 +8,9 @@ from __future__ import annotations
 from hlosharding.errors import ModuleError
 from hlosharding.ir import Module, Pass, Property, rewrite
 from hlosharding.partitioner.passes.condition_sync import verify_and_sync
-from hlosharding.partitioner.passes.late_transposes import transpose_parts
-from hlosharding.partitioner.passes.loop_constants import sink_constants
+from hlosharding.partitioner.passes.loop_carries import sink_constants
 from hlosharding.partitioner.passes.loop_invariants import hoist_invariants
-from hlosharding.partitioner.passes.scattered_sums import scatter_sums
+from hlosharding.partitioner.passes.scattered_sums import scatter_sums, transpose_parts
 from hlosharding.partitioner.passes.shared_strips import share_strips
 from hlosharding.partitioner.prices import Prices
 from hlosharding.spmd import Program, verify_partitioned

@@ -2,16 +2,18 @@
 
 Floor: partitioner.  Such sums come of a value that the user annotated whole, and that is split where it is read.  Reads
 and changes a finished per-device program; knows no shardings, only which part each device cuts out.
+
+A transpose in front of a reduce-scatter goes behind it: it moves a part in place of the whole.  A weight's gradient is
+a product that is transposed, and its partial results pass through that.  XLA joins a transpose with the product in
+front of it, and its CPU compiler has no fast kernel for the product that comes of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from hlosharding.ir import Instruction, Module, reducer_kind, rewrite
-from hlosharding.partitioner.passes.on_devices import on_devices
-from hlosharding.spmd import CAUSE_ATTRIBUTE, Devices, Groups, device_groups, devices_of
+from hlosharding.spmd import CAUSE_ATTRIBUTE, Devices, Groups, device_groups, devices_of, integer_on_devices
 
 # They stand between a sum and its slice, and do to the part what they do to the whole.
 _PARTWISE = frozenset({"transpose", "convert", "copy", "negate"})
@@ -51,11 +53,7 @@ def scatter_sums(module: Module) -> None:
 
 def _cut_of(inst: Instruction) -> _Cut | None:
     """The slice along one dim that is all that a sum of ours is for."""
-    if (
-        CAUSE_ATTRIBUTE not in inst.frontend_attributes
-        or len(inst.operands) != 1
-        or reducer_kind(inst.called[0]) != "add"
-    ):
+    if len(inst.operands) != 1 or reducer_kind(inst.called[0]) != "add":
         return None
     between: list[Instruction] = []
     last = inst
@@ -82,16 +80,12 @@ def _groups_in_order(inst: Instruction, cut: _Cut, devices: Devices) -> Groups |
         return None
     whole, part = cut.slice.operands[0].shape.dims[cut.dim], cut.slice.shape.dims[cut.dim]
     groups = device_groups(inst, devices)
-    starts = on_devices(cut.slice.operands[1 + cut.dim], devices)
+    starts = integer_on_devices(cut.slice.operands[1 + cut.dim], devices)
     if starts is None or whole != part * len(groups[0]) or sum(map(len, groups)) != devices.count:
         return None
-    found: list[tuple[int, ...]] = []
-    for group in groups:
-        ordered = sorted(group, key=lambda device: int(starts[device]))
-        if [int(starts[device]) for device in ordered] != list(range(0, whole, part)):
-            return None
-        found.append(tuple(ordered))
-    return tuple(found)
+    ordered = tuple(tuple(sorted(group, key=lambda device: int(starts[device]))) for group in groups)
+    parts = list(range(0, whole, part))
+    return ordered if all([int(starts[device]) for device in group] == parts for group in ordered) else None
 
 
 def _scatter(inst: Instruction, cut: _Cut, groups: Groups) -> None:
@@ -105,7 +99,7 @@ def _scatter(inst: Instruction, cut: _Cut, groups: Groups) -> None:
         frontend_attributes={CAUSE_ATTRIBUTE: cause},
     )  # fmt: skip
     for made in (inst, *cut.between):
-        rewrite.set_shape(made, made.shape.with_dims(_with(made.shape.dims, dim, part)))
+        rewrite.set_shape(made, made.shape.with_dim(dim, part))
         after = made.users[0]
         dim = after.dimensions.index(dim) if after.opcode == "transpose" else dim
     last, shardings = (inst, *cut.between)[-1], inst.computation.module.shardings
@@ -115,5 +109,35 @@ def _scatter(inst: Instruction, cut: _Cut, groups: Groups) -> None:
     rewrite.release_operands(cut.slice)  # it goes with what else is dead: one by one takes a walk for each
 
 
-def _with(dims: Sequence[int], dim: int, size: int) -> tuple[int, ...]:
-    return (*dims[:dim], size, *dims[dim + 1 :])
+def transpose_parts(module: Module) -> None:
+    """Let our reduce-scatters add up what is not transposed yet.  Ids stay dense."""
+    found = [inst for inst in module.of_opcodes("reduce-scatter") if _is_of_transposed(inst)]
+    for inst in found:
+        _swap(inst)
+    if found:
+        module.renumber()
+
+
+def _is_of_transposed(inst: Instruction) -> bool:
+    """Is it ours, and the only reader of what is transposed for it?"""
+    if CAUSE_ATTRIBUTE not in inst.frontend_attributes or len(inst.operands) != 1 or inst.control_predecessors:
+        return False
+    before = inst.operands[0]
+    return before.opcode == "transpose" and len(before.users) == 1 and not before.control_predecessors
+
+
+def _swap(inst: Instruction) -> None:
+    [before], [scattered], shape, module = inst.operands, inst.dimensions, inst.shape, inst.module
+    order, source, at = before.dimensions, before.operands[0], inst.computation.instructions.index(inst) + 1
+    rewrite.set_operands(inst, (source,))
+    rewrite.set_attributes(inst, dimensions=(order[scattered],))
+    rewrite.set_shape(inst, source.shape.with_dims(tuple(shape.dims[order.index(dim)] for dim in range(shape.rank))))
+    rewrite.remove(before)
+    # Not the old one: that is known as partial sums.
+    after = rewrite.insert(
+        inst.computation, at - 1, "transpose", shape, (inst,), name=before.name, like=before, dimensions=order
+    )
+    rewrite.replace_uses(inst, after)
+    if inst.id in module.shardings:  # it is a result of the program
+        rewrite.number(module, after)
+        module.shardings[after.id] = module.shardings.pop(inst.id)

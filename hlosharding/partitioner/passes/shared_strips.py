@@ -15,8 +15,7 @@ from math import prod
 from typing import Any
 
 from hlosharding.ir import Instruction, Module, NameUniquer, SliceDim, rewrite
-from hlosharding.partitioner.passes.on_devices import on_devices
-from hlosharding.spmd import CAUSE_ATTRIBUTE, Devices, devices_of, permute_pairs
+from hlosharding.spmd import CAUSE_ATTRIBUTE, Devices, devices_of, integer_on_devices, permute_pairs
 
 Dims = tuple[int, ...]
 
@@ -98,7 +97,7 @@ def _starts(inst: Instruction, sources: Sequence[int], devices: Devices) -> list
     """Where a dynamic-slice begins on all of the devices."""
     starts: list[int] = []
     for start, whole, size in zip(inst.operands[1:], inst.operands[0].shape.dims, inst.shape.dims, strict=True):
-        known = on_devices(start, devices)
+        known = integer_on_devices(start, devices)
         mine = {max(0, min(int(known[d]), whole - size)) for d in sources} if known is not None else set[int]()
         if len(mine) != 1:
             return None

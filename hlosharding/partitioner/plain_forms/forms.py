@@ -1,7 +1,7 @@
 """Before the walk: ops in the one form that it takes.  What two ops start and end becomes the one op that they wrap;
 what a fusion computes stands in its place; start indices in one vector become scalars; `mulhi`, which neither StableHLO
 nor every JAX can say, becomes products of halves.  Along split dims, updates and look-ups at known places lose their
-indices (`updates`, `lookups`), ops on slices are done where their result will be (`in_place`), and running reductions
+indices (`updates`), ops on slices are done where their result will be (`in_place`), and running reductions
 become those of tiles (`running_totals`).
 
 Floor: partitioner.  Works on a clone: propagation read the module as it was loaded, as XLA's does.  The value keeps the
@@ -15,9 +15,8 @@ from collections.abc import Callable
 from hlosharding.errors import PartitionError
 from hlosharding.ir import FIRST_INDEX, Instruction, Module, Shape, SliceDim, rewrite
 from hlosharding.partitioner.plain_forms.in_place import IN_PLACE, in_place_form
-from hlosharding.partitioner.plain_forms.lookups import lookup_form
 from hlosharding.partitioner.plain_forms.running_totals import running_totals_form
-from hlosharding.partitioner.plain_forms.updates import update_form
+from hlosharding.partitioner.plain_forms.updates import lookup_form, update_form
 from hlosharding.partitioner.plain_forms.writer import Form, Fresh, Writer
 
 _DONE = {"async-start": "async-done"} | {

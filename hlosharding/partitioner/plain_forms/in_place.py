@@ -12,8 +12,9 @@ What is computed beside the result's places is masked out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -50,7 +51,8 @@ class _Tree:
 def in_place_form(inst: Instruction) -> Form | None:
     """What does an operand's ops at their final places; None where that moves no less."""
     place = _place_of(inst) if inst.shape.is_array else None
-    return _do_in_place if place is not None and _is_worth_it(inst, place) else None
+    tree = _tree_worth_moving(inst, place) if place is not None else None
+    return None if place is None or tree is None else partial(_do_in_place, first=place, tree=tree)
 
 
 def _place_of(inst: Instruction) -> _Place | None:
@@ -85,20 +87,17 @@ IN_PLACE = frozenset(_PLACES)
 """Opcodes that put an operand somewhere into their result."""
 
 
-def _is_worth_it(inst: Instruction, place: _Place) -> bool:
-    value = inst.operands[place.operand]
-    if value.shape.size < _LEAST_PART * inst.shape.size or not is_split_along(inst, _moved_dims(inst, place)):
-        return False
+def _tree_worth_moving(inst: Instruction, place: _Place) -> _Tree | None:
+    value, moved = inst.operands[place.operand], [d for d, start in enumerate(place.start) if start]
+    if value.shape.size < _LEAST_PART * inst.shape.size or not is_split_along(inst, moved):
+        return None
     if inst.module.sharding(value) not in (None, inst.module.sharding(inst)):
-        return False
+        return None
     tree = _tree(inst, value)
-    return tree is not None and _strips(inst, tree, place.start) < _strips(inst, tree, (0,) * len(place.start)) + sum(
-        w * start for w, start in zip(_weights(inst), place.start, strict=True)
-    )
-
-
-def _moved_dims(inst: Instruction, place: _Place) -> Dims:
-    return tuple(d for d, start in enumerate(place.start) if start)
+    if tree is None:
+        return None
+    back = sum(w * start for w, start in zip(_weights(inst), place.start, strict=True))
+    return tree if _strips(inst, tree, place.start) < _strips(inst, tree, (0,) * len(place.start)) + back else None
 
 
 def _tree(user: Instruction, value: Instruction) -> _Tree | None:
@@ -167,12 +166,12 @@ def _is_made_anywhere(leaf: Instruction) -> bool:
 # ---- the ops at their places
 
 
-def _do_in_place(write: Writer) -> None:
+def _do_in_place(write: Writer, first: _Place, tree: _Tree) -> None:
     inst = write.inst
-    places = _all_in_place(inst)
+    places = _all_in_place(inst, first, tree)
     made = None if len(places) == len(inst.operands) else _rest(write, places)
-    for place in places:
-        value = _computed(write, place)
+    for place, ops in places.items():
+        value = _computed(write, place, ops)
         if made is None:
             made = value
             continue
@@ -184,27 +183,20 @@ def _do_in_place(write: Writer) -> None:
     write.replace_by(made)
 
 
-def _all_in_place(inst: Instruction) -> list[_Place]:
+def _all_in_place(inst: Instruction, first: _Place, tree: _Tree) -> dict[_Place, _Tree]:
     """The largest operand, and others that need no shift that it does not need: those are at hand."""
-    first = _place_of(inst)
-    assert first is not None, "asked by in_place_form"
-    tree, found = _tree(inst, inst.operands[first.operand]), [first]
-    assert tree is not None, "asked by in_place_form"
-    at_hand = _shifts(tree, first.start)
+    found, at_hand = {first: tree}, _shifts(tree, first.start)
     for place in _PLACES[inst.opcode](inst):
         value = inst.operands[place.operand]
         other = _tree(inst, value) if value.opcode in ELEMENTWISE and place != first else None
         if other is not None and all(s in at_hand or not any(s[1]) for s in _shifts(other, place.start)):
-            found.append(place)
+            found[place] = other
     return found
 
 
-def _computed(write: Writer, place: _Place) -> Instruction:
+def _computed(write: Writer, place: _Place, tree: _Tree) -> Instruction:
     """An operand's ops on arrays of the result's sizes."""
-    inst = write.inst
-    value = inst.operands[place.operand]
-    tree = _tree(inst, value)
-    assert tree is not None, "asked by in_place_form"
+    inst, value = write.inst, write.inst.operands[place.operand]
     made: dict[Instruction, Instruction] = {leaf: _moved(write, leaf, place) for leaf in tree.leaves}
     for op in _operands_first(value, tree):
         made[op] = write.on_arrays(op, [made[o] for o in op.operands], inst.shape.dims, write.sharding)
@@ -239,7 +231,7 @@ def _moved(write: Writer, leaf: Instruction, place: _Place) -> Instruction:
     return write("pad", source, zero, padding=padding, shape=shape, sharding=write.sharding)
 
 
-def _rest(write: Writer, places: list[_Place]) -> Instruction:
+def _rest(write: Writer, places: Collection[_Place]) -> Instruction:
     """What the op makes of its other operands."""
     inst, sharding = write.inst, write.sharding
     if inst.opcode == "pad":

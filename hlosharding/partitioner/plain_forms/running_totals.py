@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from hlosharding.ir import Instruction, PaddingDim, Shape, SliceDim, WindowDim, is_neutral, reducer_kind
 from hlosharding.partitioner.plain_forms.places import plain_sharding
@@ -32,7 +33,8 @@ class _Running:
 
 def running_totals_form(inst: Instruction) -> Form | None:
     """What splits a running reduction; None for windows that are smaller, or along dims that are whole."""
-    return _by_tiles if _running(inst) is not None else None
+    how = _running(inst)
+    return None if how is None else partial(_by_tiles, how=how)
 
 
 def _running(inst: Instruction) -> _Running | None:
@@ -57,9 +59,7 @@ def _may_be_repeated(inst: Instruction) -> bool:
     return init.opcode == "constant" if kind == "other" else is_neutral(init, kind)
 
 
-def _by_tiles(write: Writer) -> None:
-    how = _running(write.inst)
-    assert how is not None, "asked by running_totals_form"
+def _by_tiles(write: Writer, how: _Running) -> None:
     x = write.inst.operands[0]
     dim, size = how.dim, x.shape.dims[how.dim]
     tile = -(-size // how.num_tiles)

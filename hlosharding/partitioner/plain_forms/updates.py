@@ -1,8 +1,13 @@
-"""Scatters whose places are known: `u.at[1:-1].add(v)`, `u.at[::2].set(v)`, `u.at[3:9, 0].apply(f)`.
+"""Gathers and scatters whose places are known.
 
-Floor: partitioner.  Where the indices count in even steps from a known start, the updates lie on a grid: they are
-padded to the operand's sizes and combined with it, element by element, so that only what a device lacks of its own part
-of the updates moves.  A window that is assigned, with nothing between its elements, is a dynamic-update-slice.
+Floor: partitioner.  Gathers such as `x[np.arange(0, n, 2)]`, `x[jnp.arange(n)[::-1]]` are slices, perhaps reversed.
+Each device of a gather gives what it holds of the result, and all of them add that up; of a slice every device gets
+what it lacks.  Where little of the array is looked up, adding it up is as good.
+
+Scatters are `u.at[1:-1].add(v)`, `u.at[::2].set(v)`, `u.at[3:9, 0].apply(f)`.  Where the indices count in even steps
+from a known start, the updates lie on a grid: they are padded to the operand's sizes and combined with it, element by
+element, so that only what a device lacks of its own part of the updates moves.  A window that is assigned, with nothing
+between its elements, is a dynamic-update-slice.
 
     x.at[1:-1].add(v)   add(x, pad(v))            padded with what changes nothing
     x.at[1:-1].set(v)   dynamic-update-slice(x, v, 1)
@@ -12,20 +17,57 @@ of the updates moves.  A window that is assigned, with nothing between its eleme
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hlosharding.ir import Instruction, PaddingDim, Shape, neutral_element, reducer_kind
+from hlosharding.ir import Instruction, PaddingDim, Shape, SliceDim, neutral_element, reducer_kind
 from hlosharding.partitioner.plain_forms.lines import Line, lines_of
-from hlosharding.partitioner.plain_forms.places import inside_lines, is_split_along
+from hlosharding.partitioner.plain_forms.places import inside_lines, is_split_along, plain_sharding
 from hlosharding.partitioner.plain_forms.writer import Form, Writer, elementwise, is_elementwise
 from hlosharding.rules import addressing
 
-# Rather than combine the whole array where the updates reach over less of it, a scatter goes to their rows.
 _LEAST_PART = 1 / 8
+"""Of the array: of what reaches over less of it a gather is as good, and a scatter goes to the rows."""
+
+
+def lookup_form(inst: Instruction) -> Form | None:
+    """What makes a gather a slice; None where its places are not known, or lie along dims that are whole."""
+    x, how = inst.operands[0], addressing(inst)
+    sharding = plain_sharding(x)
+    if sharding is None or not inst.shape.size or inst.shape.size < _LEAST_PART * x.shape.size:
+        return None
+    cut = [d for d, size in enumerate(x.shape.dims) if how.slice_sizes[d] != size]
+    if not any(sharding.num_tiles_along(d) > 1 for d in cut):
+        return None
+    lines = lines_of(inst)
+    if lines is None or not all(line.is_inside(size) for line, size in zip(lines, x.shape.dims, strict=True)):
+        return None
+    return partial(_cut, lines=lines)
+
+
+def _cut(write: Writer, lines: tuple[Line, ...]) -> None:
+    inst = write.inst
+    made = write("slice", inst.operands[0], slice_dims=tuple(SliceDim(n.start, n.end, n.step) for n in lines))
+    backwards = tuple(d for d, line in enumerate(lines) if line.is_reversed)
+    if backwards:
+        made = write("reverse", made, dimensions=backwards)
+    order = _order(lines)
+    if order != tuple(range(len(order))):
+        made = write("transpose", made, dimensions=order)
+    if made.shape.dims != inst.shape.dims:
+        made = write("reshape", made, shape=inst.shape)
+    write.replace_by(made)
+
+
+def _order(lines: tuple[Line, ...]) -> tuple[int, ...]:
+    """Dims of the array in the order of the result's; those of size 1 that it has not, last."""
+    return tuple(sorted(range(len(lines)), key=lambda d: (lines[d].other is None, lines[d].other or 0, d)))
+
+
 _WITH_NEGATIVE_ZERO = frozenset({"bf16", "f16", "f32", "f64", "c64", "c128"})
 
 
@@ -34,13 +76,13 @@ def update_form(inst: Instruction) -> Form | None:
     if len(inst.operands) != 3 or not inst.shape.is_array or inst.scatter_dims.input_batching_dims:
         return None
     how, x = addressing(inst), inst.operands[0].shape
-    partial = [d for d in range(x.rank) if how.slice_sizes[d] != x.dims[d]]
-    if not is_split_along(inst, partial) or 0 in inst.operands[2].shape.dims:
+    cut = [d for d in range(x.rank) if how.slice_sizes[d] != x.dims[d]]
+    if not is_split_along(inst, cut) or 0 in inst.operands[2].shape.dims:
         return None
     lines = lines_of(inst)
     if lines is None or not _is_worth_it(inst, lines):
         return None
-    return _at_their_places
+    return partial(_at_their_places, lines=lines)
 
 
 def _is_worth_it(inst: Instruction, lines: tuple[Line, ...]) -> bool:
@@ -55,10 +97,8 @@ def _is_worth_it(inst: Instruction, lines: tuple[Line, ...]) -> bool:
     return reach >= _LEAST_PART * x.size and (kind != "other" or is_elementwise(inst.called[0]))
 
 
-def _at_their_places(write: Writer) -> None:
+def _at_their_places(write: Writer, lines: tuple[Line, ...]) -> None:
     inst, x = write.inst, write.inst.operands[0]
-    lines = lines_of(inst)
-    assert lines is not None, "asked by update_form"
     if any(line.is_outside(size) for line, size in zip(lines, x.shape.dims, strict=True)):
         write.replace_by(write("copy", x))
         return

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from hlosharding.ir import RULE_MARK, Instruction, Module, custom_partitioning_of, rewrite
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.factors import choice_of
-from hlosharding.partitioner.region_values import arrays_of, value_of
 from hlosharding.partitioner.regions.manual import MANUAL
-from hlosharding.partitioner.resharding import reshard, to_wanted
+from hlosharding.partitioner.resharding import arrays_of, reshard, to_wanted, value_of
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of, places_of
 from hlosharding.propagation import propagate
 from hlosharding.rules import parse_shardy_rule

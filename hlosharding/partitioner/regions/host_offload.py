@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 from hlosharding.ir import Instruction, Module, memory_of, named_memory, processor_of
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.region_values import array_of
-from hlosharding.partitioner.resharding import to_wanted
+from hlosharding.partitioner.resharding import array_of, to_wanted
 from hlosharding.partitioner.value import AnyValue, Value
 
 

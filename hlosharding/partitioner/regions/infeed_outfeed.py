@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from hlosharding.ir import Instruction, Shape
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.iteration_space import as_compared
-from hlosharding.partitioner.region_values import pack, unpack, value_of
-from hlosharding.partitioner.regions.branch_per_device import branch_per_device
-from hlosharding.partitioner.resharding import local_shape, reshard_leaves
-from hlosharding.partitioner.value import AnyValue, Value
+from hlosharding.partitioner.regions.one_device import branch_per_device
+from hlosharding.partitioner.resharding import local_shape, pack, reshard_leaves, unpack, value_of
+from hlosharding.partitioner.value import AnyValue, Value, shape_of_leaves
 from hlosharding.sharding import REPLICATED, HloSharding
 from hlosharding.spmd import Emitter
 
@@ -29,7 +28,7 @@ def infeed(context: Context, inst: Instruction) -> AnyValue:
     local = [local_shape(context, s, own) for s, own in zip(data.leaves, shardings[:-1], strict=True)]
 
     def take(emitter: Emitter, token: Instruction, sizes: Sizes) -> Instruction:
-        own = _resized(data, list(sizes))
+        own = shape_of_leaves(data, (s.with_dims(dims) for s, dims in zip(data.leaves, sizes, strict=True)))
         fed = emitter.local(inst, Shape.tuple((own, token.shape)), (token,))
         tiles, after = emitter.elements(fed)
         padded = _each(emitter, tiles, [s.dims for s in local])
@@ -84,13 +83,6 @@ def _exchanged(
         return exchange(emitter, operand, own) if own is not None else emitter.elements(operand)[-1]
 
     return branch_per_device(context, inst, handed, branches, [branches.index(s) for s in sizes], write)
-
-
-def _resized(shape: Shape, sizes: list[tuple[int, ...]]) -> Shape:
-    """The shape with other dims, leaf by leaf (consumes the list)."""
-    if shape.is_tuple:
-        return Shape.tuple(tuple(_resized(s, sizes) for s in shape.tuple_shapes))
-    return shape.with_dims(sizes.pop(0))
 
 
 def _each(emitter: Emitter, value: Instruction, sizes: list[tuple[int, ...]]) -> Instruction:

@@ -12,9 +12,19 @@ from hlosharding.ir import CONTROL_FLOW, PACKS, Instruction
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.iteration_space import as_compared
-from hlosharding.partitioner.region_values import array_of, pack, unpack, value_of
-from hlosharding.partitioner.resharding import local_shape, replicate, reshard, seen_from, to_wanted
-from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of
+from hlosharding.partitioner.resharding import (
+    array_of,
+    local_shape,
+    pack,
+    replicate,
+    reshard,
+    reshard_leaves,
+    seen_from,
+    to_wanted,
+    unpack,
+    value_of,
+)
+from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, leaves_of, shape_of_leaves
 from hlosharding.sharding import REPLICATED, HloSharding, replicate_on_dims
 from hlosharding.spmd import (
     Devices,
@@ -82,7 +92,7 @@ def region_of(context: Context, inst: Instruction) -> ManualGroups | None:
 
 
 def _region_of_value(value: AnyValue | DeferredReduction) -> ManualGroups | None:
-    for part in (value.partial,) if isinstance(value, DeferredReduction) else leaves_of(value):
+    for part in leaves_of(value):
         if part.manual_groups is not None or part.sharding.is_manual_subgroup():
             return part.manual_groups or manual_groups_of(part.sharding)
     return None
@@ -90,7 +100,7 @@ def _region_of_value(value: AnyValue | DeferredReduction) -> ManualGroups | None
 
 def stamped(made: AnyValue | DeferredReduction, manual_groups: ManualGroups) -> AnyValue | DeferredReduction:
     """Results of a region know that they are."""
-    for part in (made.partial,) if isinstance(made, DeferredReduction) else leaves_of(made):
+    for part in leaves_of(made):
         part.manual_groups = manual_groups
     return made
 
@@ -126,10 +136,8 @@ def _enter_groups(context: Context, inst: Instruction, value: Value, inside: Hlo
     whole, piece = value.shape.dims, inst.shape.dims
     found = tiles_in_groups(value.sharding, region.manual_groups, whole, piece)
     if found is None:
-        value, found = (
-            to_wanted(context, value, _pieces(inst, value.sharding, region.manual_groups, whole, piece)),
-            REPLICATED,
-        )
+        pieces = _pieces(inst, value.sharding, region.manual_groups, whole, piece)
+        value, found = to_wanted(context, value, pieces), REPLICATED
     entered = Value(value.local, inst.shape, found, manual_groups=region.manual_groups)
     return to_wanted(region, entered, sharding_in_groups(inside, region.manual_groups), "enter a manual region")
 
@@ -185,12 +193,9 @@ def communicate(context: Context, inst: Instruction) -> AnyValue:
     targets = [replicate_on_dims(v.sharding, _mixed_dims(inst)).meaning for v in values]
     _check_members(inst, manual_groups, all(t is REPLICATED for t in targets))
     moved = [reshard(context, v, t, "collective of a manual region") for v, t in zip(values, targets, strict=True)]
-    shapes = [local_shape(context, s, t) for s, t in zip(inst.shape.leaves, targets, strict=True)]
-    shape = inst.shape.tuple(tuple(shapes)) if inst.shape.is_tuple else shapes[0]
-    local = context.emitter.local(inst, shape, [m.local for m in moved])
-    made = leaves_of(unpack(context, local, inst.shape, list(targets)))
-    wanted = context.wanted_leaves(inst)
-    return from_leaves(inst.shape, [to_wanted(context, v, w) for v, w in zip(made, wanted, strict=True)])
+    tiles = (local_shape(context, s, t) for s, t in zip(inst.shape.leaves, targets, strict=True))
+    local = context.emitter.local(inst, shape_of_leaves(inst.shape, tiles), [m.local for m in moved])
+    return reshard_leaves(context, unpack(context, local, inst.shape, targets), context.wanted_leaves(inst))
 
 
 def _mixed_dims(inst: Instruction) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar
 
 from hlosharding.ir import Instruction, Module, excerpt
@@ -130,7 +130,7 @@ def folded(module: Module, annotated: frozenset[str]) -> Folded | None:
     if operands is None:
         return None
     kept = [n for n, o in enumerate(root.operands) if not repeats.dropped[o.id - module.entry.instructions[0].id]]
-    small, new = excerpt(module, operands, _Users(module, repeats, operands), kept)
+    small, new = excerpt(module, operands, partial(_users, module, repeats, operands), kept)
     leaves = module.shardings[root.id].normalize_tuple(len(root.operands)).leaves
     given = module.shardings
     small.shardings = {i.id: given[i.id] for i in small.instructions if i.id in given}
@@ -180,28 +180,23 @@ def _kept_operands(module: Module, repeats: Repeats) -> dict[Instruction, Sequen
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Users:
+def _users(
+    module: Module, repeats: Repeats, operands: Mapping[Instruction, Sequence[Instruction]], inst: Instruction
+) -> Iterable[Instruction]:
     """Who uses an instruction that stays: in the order of the whole program, others in the place of those that go."""
-
-    module: Module
-    repeats: Repeats
-    operands: Mapping[Instruction, Sequence[Instruction]]
-
-    def __call__(self, inst: Instruction) -> Iterable[Instruction]:
-        users = [u for u in inst.users if u in self.operands]
-        if len(users) == len(inst.users):
-            return users
-        entry, repeats = self.module.entry.instructions, self.repeats
-        place, first = inst.id - entry[0].id, entry[0].id
-        if repeats.kinds[place] == OUTSIDE:
-            return users
-        family, layers = repeats.family(place), repeats.layers
-        found = list[Instruction]()
-        for user in inst.users:
-            at = user.id - first
-            if user not in self.operands and repeats.family(at) is family and abs(layers[at] - layers[place]) == 1:
-                user = entry[repeats.stand_in(at, place)]
-            if user in self.operands and inst in self.operands[user]:
-                found.append(user)
-        return found
+    users = [u for u in inst.users if u in operands]
+    if len(users) == len(inst.users):
+        return users
+    entry = module.entry.instructions
+    place, first = inst.id - entry[0].id, entry[0].id
+    if repeats.kinds[place] == OUTSIDE:
+        return users
+    family, layers = repeats.family(place), repeats.layers
+    found = list[Instruction]()
+    for user in inst.users:
+        at = user.id - first
+        if user not in operands and repeats.family(at) is family and abs(layers[at] - layers[place]) == 1:
+            user = entry[repeats.stand_in(at, place)]
+        if user in operands and inst in operands[user]:
+            found.append(user)
+    return found

@@ -7,15 +7,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import cache
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from hlosharding.ir import Instruction, Module, Shape
+from hlosharding.ir import (
+    REDUCER_KINDS,
+    Computation,
+    Instruction,
+    Module,
+    Shape,
+    attributes_of,
+    reducer_kind,
+    stated_of,
+)
 from hlosharding.ir import layers as stretches
-from hlosharding.partitioner.repeated_layers.op_keys import op_keys
-from hlosharding.partitioner.repeated_layers.places import OUTSIDE, Places
-from hlosharding.partitioner.repeated_layers.steady import Bools, Edges, Ints, Layers, steady_layers
+from hlosharding.partitioner.repeated_layers.places import OUTSIDE, Bools, Edges, Ints, Layers, Places, steady_layers
+
+
+def op_keys(module: Module, annotated: frozenset[str]) -> list[int]:
+    """A number for each instruction of the entry: opcode, shape, attributes, callees, sharding, annotated or not."""
+    numbers: dict[Any, int] = {}
+    does = cache(_does)
+    number, sharding = numbers.setdefault, module.shardings.get
+    found: list[int] = []
+    for inst in module.entry.instructions:
+        key = (inst.opcode, inst.shape, sharding(inst.id), attributes_of(inst), inst.channel_id)
+        if inst.called:
+            key = (*key, *map(does, inst.called))
+        if inst.proto.HasField("frontend_attributes"):
+            key = (*key, stated_of(inst))
+        if inst.name in annotated:
+            key = (*key, "annotated")
+        found.append(number(key, len(numbers)))
+    return found
+
+
+def _does(computation: Computation) -> Any:
+    """What a reducer does; any other computation is like itself alone."""
+    kind, types = reducer_kind(computation), [i.shape for i in computation.instructions]
+    return (kind, *types) if kind in REDUCER_KINDS and len(types) == 3 else computation
+
 
 _FEW = 1000
 """Instructions: a program of so many is partitioned before its layers are found."""

@@ -10,7 +10,7 @@ from hlosharding.ir import Module
 from hlosharding.partitioner import (
     Cost,
     Decisions,
-    ObjectivePrices,
+    Prices,
     cost_of_plan,
     has_manual_groups,
     in_plain_forms,
@@ -38,7 +38,7 @@ def _cost_over_time(request: ReshardRequest) -> Cost:
 def partition_over_time(propagation: Propagation, count: int) -> Module:
     """The program of one of `count` microbatches, its sums over them as all-reduces."""
     module = in_plain_forms(propagation.module)
-    prices = ObjectivePrices(machines.h100(count), "bytes", cost_of_reshard=_cost_over_time)
+    prices = Prices(machines.h100(count), "bytes", cost_of_reshard=_cost_over_time)
     decisions = Decisions(prices, has_manual_groups=has_manual_groups(module), annotated=propagation.annotated)
     table = next(sharding_tables(module, propagation.annotated, count, prices))
     return partition_module(module, table, decisions, num_partitions=count).module

@@ -21,7 +21,7 @@ from hlosharding.cost import Machine, Simulation, simulate
 from hlosharding.errors import ScheduleError
 from hlosharding.frontends import annotate
 from hlosharding.ir import ELEMENTWISE, Instruction, Module
-from hlosharding.partitioner import ObjectivePrices, even_placements
+from hlosharding.partitioner import Prices, even_placements
 from hlosharding.search.batch_arguments import find_batch
 from hlosharding.search.choices import solve_choices
 from hlosharding.search.in_turn import Promise, improve_in_turn, is_better, largest_first, promise
@@ -186,7 +186,7 @@ def find_optimum(
         raise ScheduleError(what, remedy="say as many axes as it has devices, or machine.with_devices(...)")
     batch = _batch_of(module) if batch is None else batch
     donated = [p.parameter_number for p in find_updated(module).values()] if donated is None else donated
-    choices = ProgramChoices(module, TileAssignment.from_iota(mesh.sizes), ObjectivePrices(machine), batch, donated)
+    choices = ProgramChoices(module, TileAssignment.from_iota(mesh.sizes), Prices(machine), batch, donated)
     run = _Run(choices, machine, mesh, time.monotonic() + seconds)
     found = run.all_found()
     if not found and run.is_out_of_time:

@@ -67,7 +67,7 @@ class ProgramChoices:
     """All nodes and edges of a step on a mesh of devices; `batch`: numbers of the arguments that are new to each step.
 
     >>> import hlosharding as hs
-    >>> from hlosharding.partitioner import ObjectivePrices
+    >>> from hlosharding.partitioner import Prices
     >>> module = hs.load('''HloModule m
     ... ENTRY e {
     ...   x = f32[8,4] parameter(0)
@@ -75,7 +75,7 @@ class ProgramChoices:
     ...   y = f32[8,6] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
     ...   ROOT z = f32[8,6] tanh(y)
     ... }''')
-    >>> prices = ObjectivePrices(hs.machines.h100(2))
+    >>> prices = Prices(hs.machines.h100(2))
     >>> choices = ProgramChoices(module, TileAssignment.from_iota((2,)), prices, {0})
     >>> [len(node.compute) for node in choices.nodes], [(edge.first, edge.second) for edge in choices.edges]
     ([4, 3, 3, 3], [(1, 0), (2, 0), (0, 3)])

@@ -11,8 +11,8 @@ import hlosharding as hs
 from hlosharding.compiler.alternatives import Alternative, best_of
 from hlosharding.partitioner import (
     Decisions,
-    ObjectivePrices,
     PartitionOptions,
+    Prices,
     in_plain_forms,
     partition_module,
     sharding_tables,
@@ -101,7 +101,7 @@ def test_of_all_tables_that_of_the_best_program_is_taken(batch: int, width: int,
     text = f"HloModule m, num_partitions=8\nENTRY e {{{two_layers(batch, width)}\n}}"
     propagated, machine = hs.propagate(hs.load(text)), hs.machines.h100(8)
     module = in_plain_forms(propagated.module)
-    prices = ObjectivePrices(machine, objective)
+    prices = Prices(machine, objective)
     tables = list(sharding_tables(module, frozenset(), 8, prices))
     assert len(tables) == 2
     built = [partition_module(module, t, Decisions(prices), num_partitions=8) for t in tables]

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from hlosharding.cost import machines
 from hlosharding.ir import Shape
 from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, Operand, Result
-from hlosharding.partitioner.factors.device_axes import axes_of
 from hlosharding.partitioner.factors.factor_roles import splittable
 from hlosharding.partitioner.factors.least_seconds import least_seconds
 from hlosharding.partitioner.factors.split_prices import priced_split
-from hlosharding.partitioner.factors.splits import Splits, splits_by_axes
-from hlosharding.partitioner.prices import ObjectivePrices
+from hlosharding.partitioner.factors.splits import Splits, axes_of, splits_by_axes
+from hlosharding.partitioner.prices import Prices
 from hlosharding.partitioner.value import ValuePlace
 from hlosharding.rules import Factor, Reduce, Signature
 from hlosharding.sharding import HloSharding, TileAssignment
@@ -93,7 +92,7 @@ MATMUL = Signature(
 
 @given(st.randoms(use_true_random=False), st.sampled_from(["bytes", "time"]))
 def test_no_price_is_below_the_bound(random: Random, objective: str) -> None:
-    problem, prices = _problem(random), ObjectivePrices(machines.h100(8), objective)
+    problem, prices = _problem(random), Prices(machines.h100(8), objective)
     spaces = [claim.space for claim in problem.full_claims()]
     splits = splits_by_axes(spaces, MESH, 3, problem.is_possible) or Splits.of(spaces, 3, 8)
     bounds = least_seconds(problem, splits, prices)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from hlosharding.ir import WindowDim
-from hlosharding.partitioner.local_ops.halo import HaloPlan
-from hlosharding.partitioner.local_ops.window_plans import selection_plan, split_result_plan, split_window_plan
+from hlosharding.partitioner.local_ops.window_plans import (
+    HaloPlan,
+    selection_plan,
+    split_result_plan,
+    split_window_plan,
+)
 
 
 def plan(window: WindowDim, size: int, result: int, ways: int) -> HaloPlan:

@@ -10,7 +10,7 @@ import pytest
 
 import hlosharding as hs
 from hlosharding.cost import machines
-from hlosharding.partitioner import ObjectivePrices
+from hlosharding.partitioner import Prices
 from hlosharding.search.choices import solve_choices
 from hlosharding.search.optimum import ProgramChoices, Weights, program_choices
 from hlosharding.sharding import TileAssignment
@@ -26,7 +26,7 @@ SERIAL = Weights(1.0, 1.0)
 
 def choices_of(text: str, *mesh: int, **options: object) -> ProgramChoices:
     """Of a program on H100s."""
-    prices = ObjectivePrices(machines.h100(math.prod(mesh)))
+    prices = Prices(machines.h100(math.prod(mesh)))
     return ProgramChoices(hs.load(text), TileAssignment.from_iota(mesh), prices, **options)  # pyright: ignore[reportArgumentType]
 
 

@@ -7,8 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from hlosharding.partitioner.movement.chained_movements import chained_movement
-from hlosharding.partitioner.movement.op_movements import DataMovement
+from hlosharding.partitioner.movement.op_movements import DataMovement, chained_movement
 from tests.support.program_check import one_device
 from tests.support.split_programs import module_of, values
 

@@ -6,8 +6,8 @@ import pytest
 
 from hlosharding.cost import machines
 from hlosharding.ir import Shape
-from hlosharding.partitioner import ObjectivePrices
-from hlosharding.partitioner.op_costs import Moves
+from hlosharding.partitioner import Prices
+from hlosharding.partitioner.choice import Moves
 from hlosharding.partitioner.value import ValuePlace
 from hlosharding.sharding import REPLICATED, HloSharding
 
@@ -19,7 +19,7 @@ GATHERED = SHAPE.byte_size * 7 / 8
 
 @pytest.fixture
 def moves() -> Moves:
-    return Moves(ObjectivePrices(machines.h100(8), "bytes"))
+    return Moves(Prices(machines.h100(8), "bytes"))
 
 
 def test_a_value_is_brought_once_to_each_place(moves: Moves) -> None:

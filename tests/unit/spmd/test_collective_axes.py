@@ -7,7 +7,7 @@ import pytest
 
 from hlosharding.sharding import MeshInfo
 from hlosharding.spmd import Groups
-from hlosharding.spmd.mesh_axes import axes_of_groups, axes_of_pairs
+from hlosharding.spmd.collective import axes_of_groups, axes_of_pairs
 
 MESH = MeshInfo(("a", "b", "c"), (2, 8, 1))
 

@@ -1,11 +1,13 @@
-"""Padding of uneven dims: it is garbage, and is replaced just before an op that would mix it in.
+"""What is written in several ops: padding of uneven dims, which is garbage, replaced just before an op that would mix
+it in; and a `while` of so many steps, for what the partitioner itself writes as a loop.
 
-Floor: spmd.
+Floor: spmd.  Of a loop it knows the counter; what a step does is its caller's.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,3 +59,39 @@ def only_first(emitter: Emitter, local: Instruction, members: tuple[int, ...], k
         return local
     first = emitter.compare(emitter.per_device(members), "EQ", emitter.constant(np.int32(0)))
     return emitter.select(first, local, emitter.full(identity(kind, local.shape), local.shape))
+
+
+Step = Callable[[Emitter, Instruction, Sequence[Instruction]], list[Instruction]]
+"""(an emitter of the body, the number of the step, what is carried) -> what is carried on."""
+
+
+class LoopNames(NamedTuple):
+    """How its computations are called, and what collectives in it give as their reason."""
+
+    body: str
+    condition: str
+    reason: str
+
+
+def counted_loop(
+    emitter: Emitter, names: LoopNames, start: Sequence[Instruction], times: int, step: Step
+) -> list[Instruction]:
+    """`carried = step(number, carried)` so many times, the number counting from 0."""
+    counter = emitter.constant(np.int32(0))
+    shape = Shape.tuple((counter.shape, *(x.shape for x in start)))
+    body, (number, *carried) = _opened(emitter, names.body, names.reason, shape)
+    following = body.binary("add", number, body.constant(np.int32(1)))
+    body.computation.root(body.op("tuple", shape, (following, *step(body, number, carried))))
+    condition, (number, *_) = _opened(emitter, names.condition, names.reason, shape)
+    condition.computation.root(condition.compare(number, "LT", condition.constant(np.int32(times))))
+    packed = emitter.op("tuple", shape, (counter, *start))
+    called = (body.computation.computation, condition.computation.computation)
+    return emitter.elements(emitter.op("while", shape, (packed,), called=called))[1:]
+
+
+def _opened(emitter: Emitter, name: str, reason: str, shape: Shape) -> tuple[Emitter, list[Instruction]]:
+    """A computation of a carry, and the elements of the carry."""
+    inner = Emitter(emitter.program, emitter.program.body(name), emitter.manual_groups)
+    if emitter.cause.source is not None:
+        inner.lowering(emitter.cause.source, reason)
+    return inner, inner.elements(inner.computation.parameter(0, shape, name="carried"))
