@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -24,6 +25,7 @@ from benchmarks import large_programs as large
 from benchmarks.graphs import ALONE
 from benchmarks.verdict import finish, judged
 from examples import devices
+from hlosharding.search.stages import RunPrices, divide_layers
 
 Run = Callable[[], object]
 MANY_ARRAYS, MANY_DEVICES, CLUSTER = 10_000, 4096, 100_000
@@ -120,7 +122,22 @@ def _constant() -> Run:
     return ratio
 
 
+def many_divisions() -> RunPrices:
+    """Of 16 layers on 64 devices: submeshes of eleven sizes, each with four plans."""
+    random = np.random.default_rng(0)
+    sizes = [size for size in (1, 2, 4, *range(8, 65, 8)) for _ in range(4)]
+    figures = {name: random.uniform(1, 2, (len(sizes), 16)) / np.array(sizes)[:, None] for name in ("seconds", "once")}
+    held = random.uniform(1, 2, (len(sizes), 16)) / np.array(sizes)[:, None]
+    return RunPrices.of_layers(sizes, **figures, kept=4 * held, held=held, scratch=held)
+
+
+def _divided() -> Run:
+    prices = many_divisions()
+    return lambda: divide_layers(prices, devices=64, microbatches=128, memory_bytes=8)
+
+
 ROWS: dict[str, Row] = {
+    "stages of 16 layers on 64 devices": Row(0.1, _divided),
     f"as_python, {MANY_DEVICES:,} devices": Row(2.0, _as_python(large.over_devices(MANY_DEVICES), MANY_DEVICES)),
     "partition a reshape, 24,576 devices": Row(2.0, _partition(large.RESHAPE_OVER_24576, 24576)),
     "plan_reshard, 100,000 devices, transposed": Row(

@@ -63,11 +63,16 @@ def written_by_hand(model: Any, scale: int) -> Any:
 
 def unannotated(model: Any, scale: int) -> Any:
     """The program as one device runs it, without its constraints."""
+    program = model.build(model.mesh(alone=True), scale)
+    return unannotated_module(program.function, program.arguments)
+
+
+def unannotated_module(function: Any, arguments: Any) -> Any:
+    """A function, traced, without its constraints."""
     import hlosharding as hs
     from hlosharding.schedule import without_layout_calls
 
-    program = model.build(model.mesh(alone=True), scale)
-    module = without_layout_calls(hs.trace(program.function)(*_shapes(program.arguments)))
+    module = without_layout_calls(hs.trace(function)(*_shapes(arguments)))
     module.shardings, module.mesh, module.num_partitions = {}, None, 1
     return module
 
