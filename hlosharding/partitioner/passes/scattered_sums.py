@@ -83,9 +83,9 @@ def _groups_in_order(inst: Instruction, cut: _Cut, devices: Devices) -> Groups |
     starts = integer_on_devices(cut.slice.operands[1 + cut.dim], devices)
     if starts is None or whole != part * len(groups[0]) or sum(map(len, groups)) != devices.count:
         return None
-    ordered = tuple(tuple(sorted(group, key=lambda device: int(starts[device]))) for group in groups)
-    parts = list(range(0, whole, part))
-    return ordered if all([int(starts[device]) for device in group] == parts for group in ordered) else None
+    begins, parts = starts.tolist(), list(range(0, whole, part))
+    ordered = tuple(tuple(sorted(group, key=begins.__getitem__)) for group in groups)
+    return ordered if all([begins[device] for device in group] == parts for group in ordered) else None
 
 
 def _scatter(inst: Instruction, cut: _Cut, groups: Groups) -> None:
