@@ -22,7 +22,7 @@ from benchmarks.workers import ask, tell
 
 TIME_LIMIT, SECONDS_A_PROGRAM = 1.0, 1200
 _LEAST = 1e-4
-"""Numbers are compared with the largest of their array, and with no less: gradients that cancel are roundings of such."""
+"""Numbers are compared with the largest of their array, and no less: gradients that cancel are roundings of such."""
 
 
 def measured(program: Program) -> dict[str, Any]:

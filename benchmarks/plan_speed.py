@@ -79,7 +79,7 @@ def _searched() -> None:
 def main() -> None:
     """Print the table; fail where a limit is missed."""
     parser = argparse.ArgumentParser(description="CPU seconds to price a plan.")
-    parser.add_argument("forms", nargs="*", choices=[[], *LIMITS], default=list(LIMITS))
+    parser.add_argument("forms", nargs="*", choices=[[], *LIMITS], help="all without any")
     parser.add_argument("--layers", type=int, default=40)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -89,7 +89,7 @@ def main() -> None:
             tell({"what": what, "s": spent, "gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6})
         return
     table, kept = Table("layers", "what", "CPU s", "of the limit", "peak memory so far, GB", title="A plan's price"), []
-    for form in options.forms:
+    for form in options.forms or LIMITS:
         rows, error = told("plan_speed", [form, "--layers", str(options.layers), "--worker"], 7200)
         for row in rows:
             is_plan = "trace" not in row["what"]
