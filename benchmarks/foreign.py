@@ -44,6 +44,7 @@ from benchmarks.workers import tell
 from benchmarks.zoo_against_xla import rated
 from examples import devices
 from hlosharding.compiler.optimized import MemoryUse, OptimizedProgram
+from hlosharding.frontends import as_numbers
 
 LIMITS = {"bytes": 1.01, "step": 1.2, "warm": 1.0}
 LISTED_WITHIN = 0.01
@@ -129,8 +130,7 @@ def called(program: Program, way: str, jit: Callable[..., Any]) -> partial[Any]:
 
 def numbers(leaf: Any) -> np.ndarray[Any, Any]:
     """Of an array, random keys among them."""
-    is_key = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+    return np.asarray(as_numbers(leaf))
 
 
 def figures(executables: list[Any]) -> Row:

@@ -93,6 +93,16 @@ def unspecified_dims(opaque: str) -> tuple[int, ...]:
     return tuple(sorted(dims))
 
 
+def is_sharding_call(inst: Instruction) -> bool:
+    """Does an op only say how values lie?"""
+    return inst.opcode == "custom-call" and inst.custom_call_target == targets.SHARDING
+
+
+def open_dims_of(inst: Instruction) -> tuple[int, ...]:
+    """The dims that a `Sharding` call leaves open; none of other instructions."""
+    return unspecified_dims(inst.opaque) if is_sharding_call(inst) else ()
+
+
 def unspecified_dims_text(open_dims: Iterable[int]) -> str:
     """The opaque string of a `Sharding` call with these open dims.
 

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 from hlosharding.errors import AnnotationError, ScheduleError
 from hlosharding.frontends import annotate
-from hlosharding.ir import Instruction, Module, rewrite
+from hlosharding.ir import Instruction, Module, is_sharding_call, rewrite
 from hlosharding.propagation import propagate
-from hlosharding.schedule import arguments_by_name, is_layout_call, is_sharding_call
+from hlosharding.schedule import arguments_by_name, is_layout_call
 from hlosharding.search.plans import CONTEXT, EXPERTS, REPLICAS
 from hlosharding.search.tensor_parallel import expert_dims, tensor_splits
 from hlosharding.search.updates import find_only_updated, lay_updated_alike

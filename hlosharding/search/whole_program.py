@@ -44,7 +44,7 @@ def find_annotations(module: Module, machine: Machine, mesh: MeshInfo | None) ->
     def suffices(names: Sequence[str]) -> bool:
         return replace(best, said={**outer, **{name: inner[name] for name in names}}).time_s <= _NEAR * best.time_s
 
-    return {**outer, **{name: inner[name] for name in _needed(best, outer, inner, suffices)}}
+    return {**outer, **{name: inner[name] for name in (_needed(best, outer, inner, suffices) if inner else ())}}
 
 
 _NEAR = 1.01

@@ -10,7 +10,17 @@ from __future__ import annotations
 import numpy as np
 
 from hlosharding.frontends.prepare.inlining import flatten_calls, inline_calls
-from hlosharding.ir import Computation, Edit, Instruction, Module, Shape, memory_of, named_memory, rewrite
+from hlosharding.ir import (
+    Computation,
+    Edit,
+    Instruction,
+    Module,
+    Shape,
+    is_sharding_call,
+    memory_of,
+    named_memory,
+    rewrite,
+)
 from hlosharding.ir import custom_call_targets as targets
 
 
@@ -73,7 +83,7 @@ def _remove_dead_code(edit: Edit) -> None:
 def _is_dead_root(edit: Edit, instruction: Instruction) -> bool:
     if not edit.is_dead(instruction) or not edit.is_safely_removable(instruction):
         return False
-    if instruction.opcode == "custom-call" and instruction.custom_call_target == targets.SHARDING:
+    if is_sharding_call(instruction):
         # An annotation on a value that others use says something about that value.
         value = instruction.operands[0]
         if value.is_root or value.opcode == "parameter" or len(value.users) != 1:

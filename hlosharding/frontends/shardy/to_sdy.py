@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from hlosharding import xla_bridge
 from hlosharding.errors import ShardingError
-from hlosharding.ir import Instruction, Module, NameUniquer, callers, rewrite, unspecified_dims, while_parts
+from hlosharding.ir import Instruction, Module, NameUniquer, callers, open_dims_of, rewrite, while_parts
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.sharding import (
     DimAxes,
@@ -129,10 +129,8 @@ class _SdyWriter:
         return f"#sdy.sharding_per_value<[{', '.join(texts)}]>"
 
     def _text(self, inst: Instruction, leaf: HloSharding, rank: int | None = None) -> str:
-        is_call = inst.opcode == "custom-call" and inst.custom_call_target == targets.SHARDING
-        open_dims = unspecified_dims(inst.opaque) if is_call else ()
         try:
-            return _sdy_text(leaf, inst.shape.rank if rank is None else rank, self.mesh, open_dims)
+            return _sdy_text(leaf, inst.shape.rank if rank is None else rank, self.mesh, open_dims_of(inst))
         except ShardingError as error:
             raise ShardingError(error.what, where=repr(inst), remedy=error.remedy) from error
 

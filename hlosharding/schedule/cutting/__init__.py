@@ -2,7 +2,7 @@
 
 from hlosharding.schedule.cutting.batch_flow import find_batch_flow, flowing_dim
 from hlosharding.schedule.cutting.kept_splits import StageAxes, flows_of, keep_split, sharding_as_read
-from hlosharding.schedule.cutting.microbatched import is_layout_call, is_sharding_call, without_layout_calls
+from hlosharding.schedule.cutting.microbatched import is_layout_call, without_layout_calls
 from hlosharding.schedule.cutting.pipelining import Cutter, StageLayout, argument_numbers, arguments_by_name, pipelined
 from hlosharding.schedule.cutting.recomputation import recompute_layers, recomputed_ops
 
@@ -16,7 +16,6 @@ __all__ = [
     "flowing_dim",
     "flows_of",
     "is_layout_call",
-    "is_sharding_call",
     "keep_split",
     "pipelined",
     "recompute_layers",

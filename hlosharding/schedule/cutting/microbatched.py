@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from hlosharding.ir import Instruction, Module, rewrite
-from hlosharding.ir import custom_call_targets as targets
+from hlosharding.ir import Instruction, Module, is_sharding_call, rewrite
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,11 +80,6 @@ def without_layout_calls(module: Module) -> Module:
     for inst in list(filter(is_sharding_call, made.instructions)):
         rewrite.change_opcode(inst, "copy")
     return made
-
-
-def is_sharding_call(inst: Instruction) -> bool:
-    """Does an op only say how values lie?"""
-    return inst.opcode == "custom-call" and inst.custom_call_target == targets.SHARDING
 
 
 def _updates(inst: Instruction) -> bool:

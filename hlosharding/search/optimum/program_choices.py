@@ -30,11 +30,10 @@ from hlosharding.ir import (
     Runs,
     Shape,
     executions,
-    unspecified_dims,
+    open_dims_of,
 )
 from hlosharding.partitioner import OpSplit, Prices, alike_in_layers, as_compared, even_placements, every_split
 from hlosharding.rules import Signature, signature_of
-from hlosharding.schedule import is_sharding_call
 from hlosharding.search.choices import SelectionProblem
 from hlosharding.search.optimum.buffers import Buffer, find_buffers
 from hlosharding.search.optimum.nodes import Behind, Edge, Node, Spent, Weights
@@ -249,7 +248,7 @@ class ProgramChoices:
         for inst in self.classes.order:
             sharding = self.module.sharding(inst) if inst.shape.is_array else None
             if sharding is not None and not sharding.is_unknown():
-                open_dims = unspecified_dims(inst.opaque) if is_sharding_call(inst) else ()
+                open_dims = open_dims_of(inst)
                 found[self.classes.of(inst)[0]] = as_compared(replicate_on_dims(sharding, open_dims)), open_dims
         return found
 
