@@ -51,7 +51,7 @@ def cut_microbatches(module: Module, batch: Mapping[int, int], count: int) -> Mi
         given.shardings[parameter.id] = _sharding(parameter, batch, count)
     _split_attention(given, batch, count)
     given.num_partitions = count
-    made = partition_over_time(propagate(given, to_outputs=True), count)
+    made = partition_over_time(propagate(given, to_outputs=True, to_parameters=False), count)
     joined = _split_dims(made)
     made.num_partitions = 1
     made.shardings = {}

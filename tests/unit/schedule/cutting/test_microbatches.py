@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import hlosharding as hs
@@ -38,6 +39,22 @@ def test_results_of_each_example_are_joined() -> None:
 def test_what_is_the_same_for_all_is_no_sum() -> None:
     found = cut(lambda w, x: ((x @ w).sum() / jnp.ones_like(x[:, 0]).sum(), w.sum()))
     assert len(found.sums) == 1
+
+
+def test_arguments_that_are_no_batch_stay_whole() -> None:
+    """A loop carries them beside the batch: what is split there says nothing of what comes in."""
+
+    def rollout(costs: jax.Array, rows: jax.Array, actions: jax.Array) -> Any:
+        def move(carry: tuple[jax.Array, jax.Array], action: jax.Array) -> tuple[tuple[jax.Array, jax.Array], None]:
+            return (jnp.sum(action * action, -1), jnp.tanh(carry[1] + action)), None
+
+        return jax.lax.scan(move, (costs, rows), actions)[0]
+
+    given = jnp.zeros(8), X, jnp.arange(144.0).reshape(3, 8, 6)
+    made = hs.pipelined(hs.trace(rollout)(*given), batch=["rows"], stages=1, microbatches=2)
+    assert [p.type.shape.dims for p in made.main.parameters] == [(8,), (8, 6), (3, 8, 6)]
+    for found, wanted in zip(made.run_reference(*given), rollout(*given), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
 def test_the_number_of_a_microbatch_is_a_parameter() -> None:
