@@ -14,6 +14,7 @@ from functools import lru_cache
 from itertools import accumulate
 from math import prod
 from operator import attrgetter
+from statistics import NormalDist
 from typing import Any, Literal, get_args
 
 from hlosharding.errors import CostError
@@ -143,6 +144,11 @@ class Machine:
     sustained: float = 1.0
     """Share of that rate at which products go on where a program does nothing else: they draw more power than the chip
     may, kernels bound by memory less.  From a half of the time upwards they slow down, in proportion."""
+    spread: float = 0.0
+    """Standard deviation of the rate of products among equal chips, as a share of it: power limits them, each to a
+    clock of its own, and all wait for the slowest."""
+    job: int = 0
+    """Of a part of a machine: how many devices wait for each other; 0: those that there are."""
     memory_efficiency: float = 1.0
     """Share of `memory_bandwidth` that streaming reaches."""
     attention_efficiency: float = 1.0
@@ -222,6 +228,19 @@ class Machine:
         return _rate(self, dtype)
 
     @property
+    def slowest(self) -> float:
+        """The rate of products of the slowest of all devices that wait for each other, as a share of the mean one's.
+
+        The mean least of so many normal numbers, nearly (Blom 1958).
+
+        >>> from hlosharding.cost import machines
+        >>> [round(machines.h100(devices).slowest, 3) for devices in (1, 8, 512)]
+        [1.0, 0.979, 0.955]
+        """
+        count = self.job or self.num_devices
+        return 1 - self.spread * NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
+
+    @property
     def dispatch_seconds(self) -> float:
         """That the host takes for each launch while the device works: nothing where programs are compiled."""
         return self.dispatch if self.runtime == "eager" else 0.0
@@ -297,7 +316,7 @@ class Machine:
 
         >>> from hlosharding.cost import machines
         >>> machine = machines.h100(16)
-        >>> machine.among((8, 9)) == machine.with_devices(2), machine.among((3, 11)).node_of(1)
+        >>> machine.among((8, 9)) == machine.among((0, 1)), machine.among((3, 11)).node_of(1)
         (True, 1)
         >>> mixed = Machine.of_parts(machines.h100(8), machines.a100(8))
         >>> [mixed.among(devices).name for devices in ((0, 1), (8, 9, 10), (7, 8))]
@@ -329,7 +348,7 @@ def _with_figure(machine: Machine, name: str, value: Any) -> Machine:
 
 @lru_cache(maxsize=1024)
 def _resize(machine: Machine, num_devices: int) -> Machine:
-    made = replace(machine, num_devices=num_devices, name=_name(machine, num_devices), placement=(), parts=())
+    made = replace(machine, num_devices=num_devices, name=_name(machine, num_devices), placement=(), parts=(), job=0)
     if machine.topology != "torus" or num_devices < 1:
         return made
     return replace(made, torus=near_cube(num_devices, len(machine.torus)), devices_per_node=num_devices)
@@ -349,12 +368,14 @@ def _among(machine: Machine, devices: tuple[int, ...]) -> Machine:
     places = tuple(map(machine.place_of, devices)) if is_torus else _filled_up(nodes, per_node)
     if places == tuple(range(kind.num_devices)):
         return kind
+    whole = kind.job or kind.num_devices
     return replace(
         kind,
         num_devices=len(devices),
         name=_name(kind, len(devices)),
         devices_per_node=per_node,
         placement=() if places == tuple(range(len(devices))) else places,
+        job=whole if len(devices) < whole else 0,
     )
 
 
@@ -463,7 +484,7 @@ _LONGEST_TORUS = 8
 _COUNTED = ("num_devices", "devices_per_node", "matrix_units", "wrap_multiple")
 _RATES = ("vector_flops", "memory_bandwidth", "memory_bytes")
 _SHARES = ("compute_efficiency", "sustained", "memory_efficiency", "attention_efficiency", "attention_backward")
-_MAY_BE_ZERO = (*_MOST, "cache_bytes", "cache_bandwidth", "host_bandwidth")
+_MAY_BE_ZERO = (*_MOST, "spread", "job", "cache_bytes", "cache_bandwidth", "host_bandwidth")
 
 
 def _figures(machine: Machine) -> Iterator[tuple[str, float, float, float]]:

@@ -17,7 +17,7 @@ from hlosharding.cost.presets import machine_named
 from hlosharding.errors import CostError
 from hlosharding.small_files import parsed_toml, read_text
 
-_NOT_SAID = ("chip", "placement", "parts")
+_NOT_SAID = ("chip", "placement", "parts", "job")
 _FIELDS = {field.name: field for field in fields(Machine) if field.init and field.name not in _NOT_SAID}
 _OF_WHOLE = ("name", "between")
 """What a file says of a machine with parts; all else it says of each part."""

@@ -27,7 +27,15 @@ _NVLINK_HOP, _NETWORK_HOP, _KERNEL, _COLLECTIVE = 0.6 * US, 2.7 * US, 4.0 * US, 
 # 16.7 GB/s a channel, of 12; a post takes Intel's hosts 1 us [N].
 _NCCL = Nccl(ll_bandwidth=10.2 * GB, ll128_bandwidth=200 * GB, nvls_efficiency=0.0, post=1.0 * US)
 _DISPATCH = 10.0 * US  # PyTorch without a compiler: 5-25 us from Python to the launch of a kernel [K]
-_ON_CARDS: dict[str, Any] = {"launch": _KERNEL, "dispatch": _DISPATCH, "collective_launch": _COLLECTIVE}
+# Products of equal cards at their power limit: 8 % between the whiskers of a box plot, which are 5.4 deviations, in
+# three clusters of V100s (Sinha and others 2022) [K].
+_SPREAD = 0.08 / 5.4
+_ON_CARDS: dict[str, Any] = {
+    "launch": _KERNEL,
+    "dispatch": _DISPATCH,
+    "collective_launch": _COLLECTIVE,
+    "spread": _SPREAD,
+}
 """What most GPUs have in common."""
 
 
@@ -132,6 +140,7 @@ def _ampere(name: str, num_devices: int, *, memory: float, bandwidth: float, chi
         chip=chip,
         launch=_KERNEL,
         dispatch=_DISPATCH,
+        spread=_SPREAD,
         collective_launch=29 * US,  # [F]
     )
 

@@ -344,13 +344,14 @@ class _PriceTable:
 
 
 def sustained_rate(machine: Machine, share: float) -> float:
-    """The part of their rate that the chip's power sustains for products which are such a share of what is computed.
+    """The part of their rate that the chip's power sustains for products which are such a share of what is computed,
+    on the slowest device.
 
     >>> from hlosharding.cost import machines
-    >>> sustained_rate(machines.h100(), 0.5), sustained_rate(machines.h100(), 1.0)
+    >>> sustained_rate(machines.h100(1), 0.5), sustained_rate(machines.h100(1), 1.0)
     (1.0, 0.89)
     """
-    return 1 - (1 - machine.sustained) * max(0.0, 2 * share - 1)
+    return machine.slowest * (1 - (1 - machine.sustained) * max(0.0, 2 * share - 1))
 
 
 def _move_seconds(op: Instruction, machine: Machine) -> float:

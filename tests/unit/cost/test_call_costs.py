@@ -61,7 +61,7 @@ def test_what_pallas_calls_an_estimate_is_one() -> None:
     assert (report.flops, report.memory_traffic_bytes) == (estimate.flops, estimate.bytes_accessed)
     needed = estimate.flops / machine.flops("bf16") / machine.compute_efficiency
     share = needed / (needed + machine.launch)
-    slowed = needed / (1 - (1 - machine.sustained) * (2 * share - 1))
+    slowed = needed / (1 - (1 - machine.sustained) * (2 * share - 1)) / machine.slowest
     assert report.time_s == pytest.approx(machine.launch + slowed, rel=1e-3)
 
 

@@ -6,6 +6,8 @@ import pickle
 from dataclasses import replace
 
 import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
 
 import hlosharding as hs
 from hlosharding.cost import Link, Machine, cost, group_placement, machines, permute_placement
@@ -30,14 +32,22 @@ ENTRY e {
 def test_devices_of_one_part_are_those_of_that_part() -> None:
     assert MIXED.among(range(8)) is FAST
     assert MIXED.among(range(8, 16)) is OLD
-    assert MIXED.among((9, 12)) == machines.a100(2)
+    assert MIXED.among((9, 12)) == replace(machines.a100(2), job=8)  # they wait for the other six
     assert [MIXED.kind_of((device,)) for device in (0, 7, 8, 15)] == [FAST, FAST, OLD, OLD]
 
 
 def test_of_equal_devices_it_is_the_machine_of_so_many() -> None:
     assert FAST.among(range(8)) == FAST
-    assert FAST.among((3, 5)) == FAST.with_devices(2)
+    assert FAST.among((3, 5)) == replace(FAST.with_devices(2), job=8)
     assert FAST.kind_of((3, 5)) == FAST
+
+
+@pytest.mark.parametrize("count", [2, 8, 64, 512])
+def test_the_slowest_of_many_is_the_least_of_so_many_normal_numbers(count: int) -> None:
+    machine = machines.h100(count)
+    mean_most, _ = quad(lambda x: x * count * norm.pdf(x) * norm.cdf(x) ** (count - 1), -8, 8, limit=200)
+    assert machine.slowest == pytest.approx(1 - machine.spread * mean_most, abs=5e-4)
+    assert machine.among((0,)).slowest == machine.slowest
 
 
 def test_a_program_on_all_devices_takes_as_long_as_on_the_slower_ones() -> None:

@@ -27,7 +27,7 @@ OPS = {
 def test_a_part_takes_what_the_local_op_does(name: str) -> None:
     op = hs.load(f"HloModule m\nENTRY e {{ {OPS[name]} }}").entry.root
     # Nothing but products draws more power than the chip may: that is of a program, not of an op.
-    signature, machine = signature_of(op), replace(machines.h100(4), sustained=1.0)
+    signature, machine = signature_of(op), replace(machines.h100(4), sustained=1.0, spread=0.0)
     assert isinstance(signature, Signature)
     seconds = OpSeconds(op.module, machine)
     for split in every_split(op, signature, TileAssignment.from_iota((4,))):
