@@ -24,7 +24,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -38,7 +37,7 @@ from rich.table import Table
 
 import hlosharding as hs
 from benchmarks import process_seconds
-from benchmarks.foreign_programs import PROGRAMS, Program
+from benchmarks.foreign_programs import PROGRAMS, Program, programs_named
 from benchmarks.verdict import finish
 from benchmarks.workers import tell
 from benchmarks.zoo_against_xla import rated
@@ -267,20 +266,13 @@ def report(parts: list[str], rounds: int, ways: Sequence[str]) -> None:
     for column in table.columns[3:]:
         column.justify = "right"
     kept: list[bool] = []
-    for program in PROGRAMS:
-        try:
-            library = program.library
-        except PackageNotFoundError:
-            print(f"{program.name}: {program.package} is not installed")
-            continue
-        if parts and not any(part in f"{program.name} {library}" for part in parts):
-            continue
+    for program in programs_named(parts):
         for way in ways:
             if way == INSIDE and not program.calls_jit:
                 continue
             cells, good = line(program, way, rounds)
             print(program.name, way, *cells, file=sys.stderr, flush=True)
-            table.add_row(program.name, library, way, *cells)
+            table.add_row(program.name, program.library, way, *cells)
             kept.append(good)
     finish(table, kept)
 

@@ -11,18 +11,16 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 from rich.table import Table
 
-from benchmarks.foreign_programs import PROGRAMS, Program
+from benchmarks.foreign_programs import PROGRAMS, Program, programs_named
+from benchmarks.foreign_programs.parts import distance_from_one_device
 from benchmarks.verdict import finish, judged
 from benchmarks.workers import ask, tell
 
 TIME_LIMIT, SECONDS_A_PROGRAM = 1.0, 1200
-_LEAST = 1e-4
-"""Numbers are compared with the largest of their array, and no less: gradients that cancel are roundings of such."""
 
 
 def measured(program: Program) -> dict[str, Any]:
@@ -33,46 +31,24 @@ def measured(program: Program) -> dict[str, Any]:
 
     devices.choose_platform()
     machine, axes = hs.machines.h100(8), dict(program.axes)
-    own = program.build(_mesh(program, 8))
+    own = program.build(mesh_of(program, 8))
     partitioned = hs.jit(own.function).trace(*own.arguments).propagate().partition().partitioned
-    step = program.build(_mesh(program, 1))
+    step = program.build(mesh_of(program, 1))
     module, start = unannotated_module(step.function, step.arguments), time.process_time()
     best = hs.find_optimum(module, machine, axes)
     row: dict[str, Any] = {"CPU s": time.process_time() - start, "gap": best.gap, "found": best.time_s}
     row |= {"own": hs.simulate(partitioned.module, machine).time_s, "tolerance": program.tolerance}
-    return row | {"off": _distance(best.partitioned.run(*step.arguments), step)}
+    return row | {"off": distance_from_one_device(best.partitioned.run(*step.arguments), step)}
 
 
-def _mesh(program: Program, devices: int) -> Any:
+def mesh_of(program: Program, devices: int) -> Any:
+    """Its axes over so many devices: eight, or one."""
     import jax
     import numpy as np
     from jax.sharding import Mesh
 
     names, sizes = zip(*program.axes, strict=True)
     return Mesh(np.array(jax.devices()[:devices]).reshape(sizes if devices > 1 else [1] * len(sizes)), names)
-
-
-def _distance(found: Any, step: Any) -> float:
-    """From what one device makes: the largest of all arrays; whole numbers differ by as much as they do."""
-    import jax
-
-    wanted = jax.jit(step.function)(*step.arguments)
-    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True)
-    return max((_difference(*map(_numbers, pair)) for pair in pairs), default=0.0)
-
-
-def _numbers(leaf: Any) -> Any:
-    import numpy as np
-
-    from hlosharding.frontends import as_numbers
-
-    return np.asarray(as_numbers(leaf), np.complex128)
-
-
-def _difference(found: Any, wanted: Any) -> float:
-    if not wanted.size:
-        return 0.0
-    return float(abs(found - wanted).max() / max(abs(wanted).max(), _LEAST))
 
 
 def main() -> None:
@@ -86,9 +62,7 @@ def main() -> None:
         return
     table, kept = Table("program", "time of its own annotations'", "us", "gap", "CPU s", "right"), list[bool]()
     ratios = list[float]()
-    for program in filter(_is_installed, PROGRAMS):
-        if options.names and not any(part in f"{program.name} {program.package}" for part in options.names):
-            continue
+    for program in programs_named(options.names):
         row = ask("foreign_optima", program.name, [], SECONDS_A_PROGRAM)
         if "failed" in row:
             table.add_row(program.name, row["failed"], *[""] * 4)
@@ -103,13 +77,6 @@ def main() -> None:
         kept += [is_kept, is_right]
     table.add_row("median", f"{statistics.median(ratios):.3f}" if ratios else "", *[""] * 4)
     finish(table, kept)
-
-
-def _is_installed(program: Program) -> bool:
-    try:
-        return bool(program.library)
-    except PackageNotFoundError:
-        return False
 
 
 if __name__ == "__main__":

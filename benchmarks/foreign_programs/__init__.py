@@ -6,8 +6,9 @@ None is imported before `jax.jit` is what it shall be.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 from jax.sharding import Mesh
 
@@ -78,3 +79,17 @@ PROGRAMS = (
     Program("mctx tree search", "mctx", "simulators", "tree_search", DATA),
     Program("rlax V-trace", "rlax", "simulators", "value_learning", DATA),
 )
+
+
+def programs_named(parts: Sequence[str]) -> Iterator[Program]:
+    """Those with one of these parts in their names, or their libraries': all without any.  What is not installed is
+    left out, which is printed."""
+    for program in PROGRAMS:
+        if parts and not any(part in f"{program.name} {program.package}" for part in parts):
+            continue
+        try:
+            _ = program.library
+        except PackageNotFoundError:
+            print(f"{program.name}: {program.package} is not installed")
+        else:
+            yield program

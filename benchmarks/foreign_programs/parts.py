@@ -22,6 +22,27 @@ class Step:
     """Where the library itself calls `jit`: the same step, called so that it does."""
 
 
+_LEAST = 1e-4
+"""Numbers are compared with the largest of their array, and no less: gradients that cancel are roundings of such."""
+
+
+def distance_from_one_device(found: Any, step: Step) -> float:
+    """The largest of all arrays; whole numbers differ by as much as they do."""
+    wanted = jax.jit(step.function)(*step.arguments)
+    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True)
+    return max((_difference(*map(_numbers, pair)) for pair in pairs), default=0.0)
+
+
+def _numbers(leaf: Any) -> np.ndarray[Any, Any]:
+    from hlosharding.frontends import as_numbers
+
+    return np.asarray(as_numbers(leaf), np.complex128)
+
+
+def _difference(found: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> float:
+    return float(abs(found - wanted).max() / max(abs(wanted).max(), _LEAST)) if wanted.size else 0.0
+
+
 def put(mesh: Mesh, tree: Any, *spec: str | None) -> Any:
     """All leaves laid out alike; without `spec` on all devices whole."""
     return jax.device_put(tree, NamedSharding(mesh, P(*spec)))

@@ -49,7 +49,7 @@ def fit_machine(base: Machine, measured: Measured) -> Machine:
     local = {probe: seconds for probe, seconds in measured.items() if probe.work is not None}
     shared = {probe: seconds for probe, seconds in measured.items() if probe.work is None and probe.kind != CALL}
     # What products and streams reach is the rate itself; a share of it would be a second name for the same figure.
-    machine = replace(base, compute_efficiency=1.0, memory_efficiency=1.0, collective_rates=())
+    machine = replace(base, compute_efficiency=1.0, spread=0.0, memory_efficiency=1.0, collective_rates=())
     machine = _least_squares(machine, _local_figures(local), local)
     machine = _least_squares(machine, _link_figures(shared), shared)
     calls = [seconds for probe, seconds in measured.items() if probe.kind == CALL]
