@@ -8,7 +8,7 @@ On accelerators a kernel may keep the rows that it reduces (a softmax, a norm), 
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from math import prod
 
 from hlosharding.cost.work import PART_READERS
@@ -100,16 +100,17 @@ def _find_read_by_one(
 ) -> set[Instruction]:
     """Further values that one kernel alone reads, however often: it computes them on its way."""
     found: set[Instruction] = set()
+    root, nobody = computation.root, frozenset[Instruction]()
     kernels: dict[Instruction, frozenset[Instruction]] = {}
     """Of each value, the ops with which the kernels that read it end."""
     for i in reversed(computation.instructions):
-        inside = i in hidden or i in found or i.opcode in RENAMES
-        readers = frozenset[Instruction]().union(*(kernels[user] for user in i.users)) if i.users else frozenset()
-        if not inside and len(readers) == 1 and i is not computation.root:
+        inside, users = i in hidden or i.opcode in RENAMES, i.users
+        readers = kernels[users[0]] if len(users) == 1 else nobody.union(*[kernels[user] for user in users])
+        if not inside and len(readers) == 1 and i is not root:
             inside = _fits(i, next(iter(readers)), is_accelerator=is_accelerator)
             if inside:
                 found.add(i)
-        kernels[i] = readers if inside and i is not computation.root else frozenset({i})
+        kernels[i] = readers if inside and i is not root else frozenset({i})
     return found
 
 
@@ -138,7 +139,7 @@ def is_of_rows(op: Instruction) -> bool:
 
 
 def kernel_bytes(
-    op: Instruction, nbytes: float, hidden: Mapping[Instruction, Reads], before: Container[Instruction] = ()
+    op: Instruction, nbytes: float, hidden: Mapping[Instruction, Reads], before: Collection[Instruction] = ()
 ) -> float:
     """What the kernel that ends in `op` moves, of which the op alone takes `nbytes`; 0 for one inside a kernel.
 
@@ -149,6 +150,8 @@ def kernel_bytes(
     for place, operand in enumerate(op.operands):
         if operand in hidden or operand in before:
             nbytes -= _share(op, place) * operand.shape.byte_size
+    if not before and hidden.keys().isdisjoint(op.operands):
+        return max(0.0, nbytes)
     reads = kernel_reads(op, hidden).items()
     return max(0.0, nbytes) + sum(n for source, n in reads if source not in op.operands and source not in before)
 

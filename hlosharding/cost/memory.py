@@ -9,7 +9,7 @@ the best of text order, post order, and an order that frees first.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -146,7 +146,9 @@ class _Memory:
         hidden = self.kernels[computation]
         scheduled = self.order.get(computation)
         orders = [scheduled] if scheduled else _orders(computation, hidden, frees)
-        walks = [_BufferWalk(self, computation, order, hidden, frees) for order in orders]
+        first = _BufferWalk(self, computation, orders[0], hidden, frees)
+        named = None if temporaries else first  # their numbers tell which of two of one size is placed first
+        walks = [first, *(_BufferWalk(self, computation, order, hidden, frees, named) for order in orders[1:])]
         return min((walk.peak(temporaries=temporaries) for walk in walks), key=lambda p: p.bytes)
 
     def inner_bytes(self, op: Instruction) -> int:
@@ -184,7 +186,7 @@ def order_by_memory(computation: Computation, hidden: Container[Instruction]) ->
 
 
 def _orders(
-    computation: Computation, hidden: Container[Instruction], frees: Container[int]
+    computation: Computation, hidden: Container[Instruction], frees: Collection[int]
 ) -> list[Sequence[Instruction]]:
     text, post = computation.instructions, computation.post_order()
     if not _is_topological(text):
@@ -194,11 +196,11 @@ def _orders(
     return [*some, FreeingFirst(some[-1], _ALIASES, hidden, computation, owned).order()]
 
 
-def _find_owned(computation: Computation, frees: Container[int]) -> set[Instruction]:
+def _find_owned(computation: Computation, frees: Collection[int]) -> set[Instruction]:
     """Parameters, and elements of those that are tuples, that the computation may write over."""
     found: set[Instruction] = set()
     start = 0
-    for parameter in computation.parameters:
+    for parameter in computation.parameters if frees else ():
         shape = parameter.shape
         if shape.is_tuple:
             elements = (user for user in parameter.users if user.opcode == "get-tuple-element")
@@ -233,14 +235,14 @@ def _result_places(module: Module) -> dict[int, int]:
     return dict(zip(results, _leaf_numbers(module, entries), strict=True))
 
 
-def _valid_entries(module: Module, entries: Iterable[Any]) -> list[Any]:
-    count = len(module.entry.parameters)
+def _valid_entries(module: Module, entries: Sequence[Any]) -> list[Any]:
+    count = len(module.entry.parameters) if entries else 0
     return [e for e in entries if e.parameter_number < count]
 
 
-def _leaf_numbers(module: Module, entries: Iterable[Any]) -> list[int]:
+def _leaf_numbers(module: Module, entries: Sequence[Any]) -> list[int]:
     """Over all parameters, of what the entries donate."""
-    first = [0, *accumulate(len(p.shape.leaves) for p in module.entry.parameters)]
+    first = [0, *accumulate(len(p.shape.leaves) for p in (module.entry.parameters if entries else ()))]
     # An index of more than one step would be a tuple within a tuple, which no entry has.
     return [first[e.parameter_number] + (e.parameter_shape_index[0] if e.parameter_shape_index else 0) for e in entries]
 
@@ -263,6 +265,10 @@ class _Life(NamedTuple):
         return end < other.born or (end == other.born and self.buffer in other.victims)
 
 
+_Made = list[tuple[int, tuple[int, ...]]]
+"""Buffers that an op makes, each with those that it may overwrite."""
+
+
 @dataclass(eq=False)
 class _BufferWalk:
     """One computation in one order: first who holds which buffer until when, then how much is held."""
@@ -272,45 +278,49 @@ class _BufferWalk:
     order: Sequence[Instruction]
     hidden: Mapping[Instruction, Reads]
     frees: set[int]
+    named: _BufferWalk | None = None
+    """Another order, the names of whose buffers are taken over."""
 
     def __post_init__(self) -> None:
         self.size: list[int] = []
-        self.last_use: list[int] = []
-        self.kept: set[int] = set()
         self.held: dict[Instruction, tuple[int, ...]] = {}
-        self.made: list[list[tuple[int, tuple[int, ...]]]] = []  # per step: (buffer, buffers it may overwrite)
-        self._name_buffers()
+        self.made: dict[Instruction, _Made] = {}
+        self.inputs = sum(len(p.shape.leaves) for p in self.computation.parameters)
+        self.kept = set(range(self.inputs)) - self.frees
+        if self.named is None:
+            self._name_buffers()
+        else:
+            self.size, self.held, self.made = [*self.named.size], self.named.held, self.named.made
+        self.given = sum(self.size[: self.inputs])
+        self.last_use = [-1] * len(self.size)
         self._find_last_uses()
 
     # Buffers
 
     def _new(self, nbytes: int) -> int:
         self.size.append(nbytes)
-        self.last_use.append(-1)
         return len(self.size) - 1
 
     def _name_buffers(self) -> None:
         for parameter in self.computation.parameters:
             self.held[parameter] = tuple([self._new(leaf.byte_size) for leaf in parameter.shape.leaves])
-        self.inputs = len(self.size)
-        self.kept.update(buffer for buffer in range(self.inputs) if buffer not in self.frees)
         for op in self.order:
-            made: list[tuple[int, tuple[int, ...]]] = []
+            made: _Made = []
             if op in self.hidden or op.opcode in _NO_MEMORY:
                 self.held[op] = ()
             elif op.opcode != "parameter":
                 self.held[op] = self._results(op, made)
-            self.made.append(made)
+            if made:
+                self.made[op] = made
         if self.memory.host_leaves or self.memory.on_host:
             self._count_one_memory()
-        self.given = sum(self.size[: self.inputs])
 
     def _count_one_memory(self) -> None:
         """Buffers in the other memory take no room in this one."""
         away = {self.held[op][n] for op, leaves in self.memory.host_leaves.items() if self.held.get(op) for n in leaves}
         self.size = [n if (b in away) == self.memory.on_host else 0 for b, n in enumerate(self.size)]
 
-    def _results(self, op: Instruction, made: list[tuple[int, tuple[int, ...]]]) -> tuple[int, ...]:
+    def _results(self, op: Instruction, made: _Made) -> tuple[int, ...]:
         opcode = op.opcode
         if opcode in _ALIASES or (opcode == "custom-call" and op.custom_call_target in targets.ANNOTATIONS):
             alias = self._alias(op)
@@ -354,7 +364,7 @@ class _BufferWalk:
         held, leaves = self.held[op], op.shape.leaves
         return held if len(held) == len(leaves) else tuple(self._new(0) for _ in leaves)
 
-    def _carry(self, loop: Instruction, made: list[tuple[int, tuple[int, ...]]]) -> tuple[int, ...]:
+    def _carry(self, loop: Instruction, made: _Made) -> tuple[int, ...]:
         """A loop's result: what the body never changes is its initial value, the rest may overwrite it."""
         initial = self._whole(loop.operands[0])
         same = _unchanged_leaves(while_parts(loop)[0])
@@ -387,12 +397,11 @@ class _BufferWalk:
 
     def _find_last_uses(self) -> None:
         order, hidden, held, last_use = self.order, self.hidden, self.held, self.last_use
-        step = {op: number for number, op in enumerate(order)}
-        when = dict(step)
+        when = {op: number for number, op in enumerate(order)}
         for op in reversed(order):
             if op in hidden:
                 # Computed where it is read: so its operands are read there.
-                when[op] = max((when[user] for user in op.users), default=step[op])
+                when[op] = max([when[user] for user in op.users], default=when[op])
         for op in order:
             now = when[op]
             for operand in op.operands:
@@ -411,7 +420,7 @@ class _BufferWalk:
         As XLA's BufferAssigner does it: the largest first, each where it fits and meets nobody.
         """
         inputs = self.inputs
-        made = [(now, *each) for now, found in enumerate(self.made) for each in found]
+        made = [(now, *each) for now, op in enumerate(self.order) for each in self.made.get(op, ())]
         born = {buffer: now for now, buffer, _ in made}
         victims = {buffer: found for _, buffer, found in made}
         results = {b: n for n, b in enumerate(self.held.get(self.computation.root, ())) if b >= inputs}
@@ -439,7 +448,8 @@ class _BufferWalk:
                 dying.setdefault(moment, []).append(buffer)
         live, worst, at, alive = self.given, self.given, "", set(range(self.inputs))
         for now, op in enumerate(self.order):
-            for buffer, victims in self.made[now]:
+            made = self.made.get(op, ())
+            for buffer, victims in made:
                 victim = next((v for v in victims if self._dies(v, now, size[buffer]) and v in alive), None)
                 if victim is None:
                     live += size[buffer]
@@ -450,7 +460,7 @@ class _BufferWalk:
             inner = self.memory.inner_bytes(op) if op.called else 0
             if live + inner > worst:
                 worst, at = live + inner, op.name
-            unused = [b for b, _ in self.made[now] if last_use[b] < now]
+            unused = [b for b, _ in made if last_use[b] < now]
             for buffer in (*dying.get(now, ()), *unused):
                 if buffer in alive:
                     alive.discard(buffer)

@@ -39,7 +39,7 @@ class FreeingFirst:
                 for value in self.reads[op]:
                     self.readers.setdefault(value, set()).add(op)
         self.missing = {op: len(set(op.operands)) for op in self.given}
-        self.moves = {op for op in self.given if memory_of(op) == "device"}
+        self.moves = {op for op in self.given if op.opcode == "custom-call" and memory_of(op) == "device"}
         self.done: dict[Instruction, None] = {}
 
     def order(self) -> list[Instruction]:
@@ -65,18 +65,21 @@ class FreeingFirst:
     def _run(self, op: Instruction) -> list[Instruction]:
         """What had better follow at once, in reverse."""
         self.done[op] = None
+        missing, most = self.missing, len(self.moves)
         last = [self.readers[value] for value in self.reads[op] if value in self.readers]
         for readers in last:
             readers.discard(op)
-        for user in set(op.users):
-            if user in self.missing:
-                self.missing[user] -= 1
+        for user in op.users:
+            if user in missing:
+                missing[user] -= 1
         found = dict.fromkeys([*op.users, *(next(iter(readers)) for readers in last if len(readers) == 1)])
-        return [ready for user in found for ready in self._ready(user)][::-1]
+        near = [user for user in found if missing.get(user, most + 1) <= most]
+        return [ready for user in near for ready in self._ready(user)][::-1]
 
     def _ready(self, op: Instruction) -> Sequence[Instruction]:
-        """The op, if it frees memory and can run; or what it lacks, if that has but to be moved from the host."""
-        if op in self.done or op.is_root or self.missing.get(op, len(self.moves) + 1) > len(self.moves):
+        """The op, if it frees memory and can run; or what it lacks, if that has but to be moved from the host: at most
+        as much as is moved at all."""
+        if op in self.done or op.is_root:
             return ()
         lacking = [o for o in op.operands if o not in self.done] if self.missing[op] else []
         if all(o in self.moves and not self.missing[o] for o in lacking) and self._frees(op):

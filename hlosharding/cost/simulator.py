@@ -90,17 +90,18 @@ def simulate_priced(module: Module, report: CostReport, whole: Module | None = N
     >>> simulate_priced(module, cost(module)).time_s == simulate(module).time_s
     True
     """
-    found = _ProgramRun(module, report).execute(module.entry)
+    schedule, times = _ProgramRun(module, report).schedule(module.entry)
+    timeline = schedule.events(times)
     return Simulation(
-        time_s=found.seconds,
+        time_s=times.makespan,
         peak_memory_bytes=report.peak_memory_bytes,
-        timeline=tuple(found.timeline),
+        timeline=tuple(timeline),
         machine=report.machine,
         compute_s=report.compute_s,
         comm_s=report.comm_s,
         host_s=report.host_s,
-        memory=tuple(_alive_over_time(module, found.timeline)),
-        breakdown=found.breakdown,
+        memory=tuple(_alive_over_time(module, timeline)),
+        breakdown=schedule.breakdown(times),
         host_memory_bytes=report.host_memory_bytes,
         guessed_loops=report.guessed_loops,
         module=module,
@@ -117,15 +118,20 @@ def step_seconds(module: Module, report: CostReport) -> float:
     >>> step_seconds(module, cost(module)) == simulate(module).time_s
     True
     """
-    return run_first_ready(_TaskGraph(module.entry, _ProgramRun(module, report)).tasks).makespan
+    return _ProgramRun(module, report).schedule(module.entry)[1].makespan
 
 
-class _Executed(NamedTuple):
+@deep_stack
+def execute_priced(module: Module, report: CostReport) -> Executed:
+    """The same, and where the time goes."""
+    return _ProgramRun(module, report).execute(module.entry)
+
+
+class Executed(NamedTuple):
     """One execution of a computation, or a whole loop."""
 
     seconds: float
     breakdown: StepBreakdown
-    timeline: Sequence[Event] = ()
 
 
 class _Price(NamedTuple):
@@ -153,11 +159,15 @@ class _ProgramRun:
             first, *others = (named[one.name] for one in group)
             self.joined[first] = tuple(others)
 
-    def execute(self, computation: Computation) -> _Executed:
+    def schedule(self, computation: Computation) -> tuple[_TaskGraph, Times]:
+        """One execution as tasks, and when they run."""
+        made = _TaskGraph(computation, self)
+        return made, run_first_ready(made.tasks)
+
+    def execute(self, computation: Computation) -> Executed:
         """One execution."""
-        schedule = _TaskGraph(computation, self)
-        times = run_first_ready(schedule.tasks)
-        return _Executed(times.makespan, schedule.breakdown(times), schedule.events(times))
+        made, times = self.schedule(computation)
+        return Executed(times.makespan, made.breakdown(times))
 
     def price_of(self, inst: Instruction) -> _Price:
         """Of an op."""
@@ -178,17 +188,17 @@ class _ProgramRun:
         seconds = found.seconds + trips.count * asked.seconds
         return _Price(seconds, "compute", found.breakdown + asked.breakdown * trips.count, trips)
 
-    def _trips(self, body: Computation, count: int) -> _Executed:
+    def _trips(self, body: Computation, count: int) -> Executed:
         """So many: what a second trip adds to the first, each further one adds."""
         first = self.execute(body)
         if count < 2 or not (self.dispatch or any(_stream(inst) != "compute" for inst in body.instructions)):
-            return _Executed(count * first.seconds, first.breakdown * count)
+            return Executed(count * first.seconds, first.breakdown * count)
         two = _TaskGraph(body, self, trips=2)
         times = run_first_ready(two.tasks)
         # What the second trip does while the first one waits, all further ones cannot do there, too.
         further = max(times.makespan - first.seconds, *two.busy_seconds())
         added = two.breakdown(times).beyond(first.breakdown, further)
-        return _Executed(first.seconds + (count - 1) * further, first.breakdown + added * (count - 1))
+        return Executed(first.seconds + (count - 1) * further, first.breakdown + added * (count - 1))
 
     def received_bytes(self, inst: Instruction) -> float:
         """Bytes received in one execution, by what runs as one with it, too."""
@@ -252,8 +262,9 @@ class _TaskGraph:
         first = trip * len(self.ops)
         if is_joined:
             return (first + self.place[inst],)
-        operands = dict.fromkeys(o for op in self._all(inst) for o in op.operands)
-        before = [self._given(inst) for o in operands if trip and o.opcode == "parameter"]
+        others = self.run.joined.get(inst)
+        operands = [o for op in (inst, *others) for o in op.operands] if others else inst.operands
+        before = [self._given(inst) for o in operands if o.opcode == "parameter"] if trip else ()
         here = [first + self.place[operand] for operand in operands]
         return dict.fromkeys([*here, *(first - len(self.ops) + self.place[given] for given in before)])
 
@@ -262,9 +273,6 @@ class _TaskGraph:
         root = reader.computation.root
         is_element = reader.opcode == "get-tuple-element" and root.opcode == "tuple"
         return root.operands[reader.tuple_index] if is_element else root
-
-    def _all(self, inst: Instruction) -> tuple[Instruction, ...]:
-        return (inst, *self.run.joined.get(inst, ()))
 
     def events(self, times: Times) -> list[Event]:
         """Of what takes time, by start: what a task waited for comes before it."""

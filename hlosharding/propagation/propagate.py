@@ -48,6 +48,15 @@ class Propagation(InNotebooks):
         graph.apply(clone)
         return clone
 
+    def in_place(self) -> Propagation:
+        """The same, but `module` is the one that was given, if no instruction came or went: for who gave away a copy
+        of his own."""
+        graph = self._state.nodes.graph
+        if graph.root_copy is None and not graph.bypassed:
+            graph.apply(graph.module)
+            self.__dict__["module"] = graph.module
+        return self
+
     @cached_property
     def shardings(self) -> dict[str, HloSharding | None]:
         """Instruction name -> sharding or None, over all computations."""

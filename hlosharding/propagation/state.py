@@ -132,14 +132,8 @@ class PropagationState:
 
     def hand_over_log(self) -> None:
         """Give the changes of a level to the trail."""
-        self.trail.note_all(self._told(self.level, self._log))
+        self.trail.note_all(_told(self.level, self._log, self.nodes.ids, self.shardings))
         self._log = []
-
-    def _told(self, level: int, log: list[Any]) -> Iterator[ChangeFields]:
-        """A log by instruction ids and shardings."""
-        ids, shardings, fields = self.nodes.ids, self.shardings, iter(log)
-        for p, direction, sources, old, new in zip(fields, fields, fields, fields, fields, strict=True):
-            yield ids[p], level, direction, [ids[s] for s in sources], shardings[old], shardings[new]
 
     def _follow(self, p: int, changed: dict[int, None]) -> None:
         """Related instructions across computations are overwritten, unless they are provided."""
@@ -198,3 +192,11 @@ class PropagationState:
             if p in self.ahead:
                 del self.ahead[p]
                 waiting += nodes.operands[p]
+
+
+def _told(level: int, log: list[Any], ids: list[int], shardings: list[HloSharding | None]) -> Iterator[ChangeFields]:
+    """A log by instruction ids and shardings.  It waits in the trail for who asks, and does not hold the state, which
+    holds the trail: a run's many small tuples go when the run does, and are not left to the collector."""
+    fields = iter(log)
+    for p, direction, sources, old, new in zip(fields, fields, fields, fields, fields, strict=True):
+        yield ids[p], level, direction, [ids[s] for s in sources], shardings[old], shardings[new]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.compiler import partition
-from hlosharding.cost import CostReport, FlopsByType, Machine, cost, hardware_flops, simulate_priced
+from hlosharding.cost import CostReport, FlopsByType, Machine, cost, execute_priced, hardware_flops
 from hlosharding.errors import ScheduleError
 from hlosharding.executor import BoundaryArray, ShardMapProgram, run_local
 from hlosharding.frontends import trace
@@ -168,10 +168,10 @@ class StageProgram(ProgramOp):
 
 def program_work(module: Module, arrays: Sequence[BoundaryArray], report: CostReport) -> Work:
     """What a program for all devices of a machine costs; `arrays`: all that enter and leave it."""
-    found = simulate_priced(module, report)
+    found = execute_priced(module, report)
     lasting = sum(ValueType(a.shape, (), a.sharding).tile_bytes for a in arrays if a.memory is None)
-    temporary = max(0.0, float(found.peak_memory_bytes - lasting))
-    return Work(found.time_s, temporary_bytes=temporary, breakdown=found.breakdown)
+    temporary = max(0.0, float(report.peak_memory_bytes - lasting))
+    return Work(found.seconds, temporary_bytes=temporary, breakdown=found.breakdown)
 
 
 def _meetings(inst: Instruction, devices: Devices) -> Groups | Pairs:

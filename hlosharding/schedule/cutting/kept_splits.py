@@ -114,12 +114,20 @@ def walk_flows(module: Module, flows: Sequence[SplitFlow]) -> list[Mapping[Instr
 
 
 def keep_split(module: Module, mesh: MeshInfo, flows: Sequence[SplitFlow]) -> dict[Instruction, Instruction]:
-    """Constrain all that the batch reaches to its splits, in place: an axis is where the first flow is that has it.
+    """Constrain all that the batch reaches to its splits, in place; the constraint of each value that has one."""
+    return constrain(module, splits_of(module, mesh, flows, walk_flows(module, flows)))
 
-    Other dims stay open.  Gives the constraint of each value that has one.
+
+def splits_of(
+    module: Module, mesh: MeshInfo, flows: Sequence[SplitFlow], found: Sequence[Mapping[Instruction, Dims]]
+) -> dict[Instruction, tuple[HloSharding, Sequence[int]]]:
+    """Of all that the batch reaches its splits: an axis is where the first flow is that has it.  Other dims, which are
+    named beside, stay open.
+
+    `found`: where the flows lie (`walk_flows`).
     """
-    found, sharding_of = walk_flows(module, flows), cache(partial(HloSharding.unnamed, mesh))
-    wanted: dict[Instruction, tuple[HloSharding, list[int]]] = {}
+    sharding_of = cache(partial(HloSharding.unnamed, mesh))
+    wanted: dict[Instruction, tuple[HloSharding, Sequence[int]]] = {}
     for inst in filter(_is_kept, found[0] if found else ()):
         is_given = _is_given_by_call(inst)
         dims = ((flow, dims[inst][0]) for flow, dims in zip(flows, found, strict=True))
@@ -131,7 +139,7 @@ def keep_split(module: Module, mesh: MeshInfo, flows: Sequence[SplitFlow]) -> di
                 wanted[inst] = sharding_of(spec), open_dims
     if found and not (flows[0].is_batch or flows[0].is_of_calls):
         wanted |= dict(_sorted_rows(module, mesh, flows, found))
-    return constrain(module, wanted)
+    return wanted
 
 
 def _sorted_rows(

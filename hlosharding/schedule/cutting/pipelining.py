@@ -338,9 +338,9 @@ class _PartsWriter:
 
     def _stage_program(self, part: Part) -> StageProgram:
         reads, makes = (tuple(self._sharding(inst) for inst in side) for side in (part.reads, part.makes))
-        known = {inst: self.values.said.get(inst.name) for inst in part.module.instructions if self._may_be_said(inst)}
-        places = enumerate(part.module.instructions)
-        inside = tuple((n, sharding) for n, inst in places if (sharding := known.get(inst)) is not None)
+        said = self.values.said
+        named = [(n, inst) for n, inst in enumerate(part.module.instructions) if inst.name in said]
+        inside = tuple((n, said[inst.name]) for n, inst in named if self._may_be_said(inst))
         flows = (flow._replace(dims=tuple(_only(dims[i]) for i in part.reads)) for flow, dims in self.values.flows)
         shardings = PartShardings(reads, inside, makes, self.values.axes.mesh, tuple(flows), tuple(self._pieces(part)))
         found = self.made.of(part, shardings, self._terms(part), self.submeshes[part.stage])

@@ -14,6 +14,7 @@ from hlosharding.cost import Machine
 from hlosharding.frontends import constrain
 from hlosharding.ir import COLLECTIVES, SAME_ELEMENTS, Instruction, Sameness
 from hlosharding.partitioner import PartitionOptions
+from hlosharding.propagation import propagate
 from hlosharding.schedule.cutting.kept_splits import SplitFlow, keep_split
 from hlosharding.schedule.cutting.pieces import Part
 from hlosharding.schedule.stage_program import StageProgram
@@ -53,12 +54,14 @@ class Submesh:
         instructions = module.instructions
         for number, sharding in shardings.inside:
             module.shardings[instructions[number].id] = sharding
-        for parameter, sharding in zip(module.entry.parameters, shardings.reads, strict=True):
+        parameters = module.entry.parameters
+        for parameter, sharding in zip(parameters, shardings.reads, strict=True):
             module.shardings[parameter.id] = sharding
         module.shardings[module.entry.root.id] = HloSharding.tuple(shardings.makes)
-        constrain(module, {module.entry.parameters[n]: (lies, ()) for n, lies in shardings.pieces})
+        constrain(module, {parameters[n]: (lies, ()) for n, lies in shardings.pieces})
         keep_split(module, shardings.mesh, shardings.flows)
-        return partition(module, num_partitions=self.machine.num_devices, machine=self.machine, options=self.options)
+        found = propagate(module).in_place()
+        return partition(found, num_partitions=self.machine.num_devices, machine=self.machine, options=self.options)
 
 
 class StagePrograms:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
+from hlosharding.frontends import constrain
 from hlosharding.ir import Instruction, Module
 from hlosharding.propagation import propagate
 from hlosharding.schedule.cutting.batch_flow import Dims
@@ -15,13 +17,13 @@ from hlosharding.schedule.cutting.kept_splits import (
     SplitFlow,
     StageAxes,
     flows_of,
-    keep_split,
     sharding_as_read,
+    splits_of,
     walk_flows,
 )
 from hlosharding.schedule.cutting.loop_fission import Fission
 from hlosharding.schedule.cutting.microbatched import Microbatched, is_layout_call
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import REPLICATED, HloSharding
 
 Annotations = Mapping[str, HloSharding]
 """Of values by name the shardings that the user gave."""
@@ -33,7 +35,7 @@ class ValueShardings:
 
     said: Annotations
     axes: StageAxes
-    flows: list[tuple[SplitFlow, Mapping[Instruction, Dims]]]
+    flows: Sequence[tuple[SplitFlow, Mapping[Instruction, Dims]]]
     """Where each of them lies in the program."""
     spread: Mapping[str, HloSharding | None]
     """What is said, propagated."""
@@ -47,25 +49,39 @@ class ValueShardings:
         parameters = [sharding_as_read(p, lambda value: said.get(value.name)) for p in program.module.entry.parameters]
         axes = axes or StageAxes.of_tiles(parameters[number] for number in program.batch)
         flows = flows_of(program.batch, parameters, axes)
-        walked = list(zip(flows, walk_flows(program.module, flows), strict=True))
-        return cls(said, axes, walked, _propagate_said(program, said, axes, flows, number))
+        found = _walk_flows(program.module, tuple(flows))
+        kept = splits_of(program.module, axes.mesh, flows, found)
+        spread = _propagate_said(program.module, said, kept, number) if number > 1 else {}
+        return cls(said, axes, list(zip(flows, found, strict=True)), spread)
+
+
+_walk_flows = lru_cache(maxsize=4)(walk_flows)
+"""The batch flows alike through one program for all plans."""
 
 
 def _propagate_said(
-    program: Microbatched, said: Annotations, axes: StageAxes, flows: Sequence[SplitFlow], number: int
+    module: Module, said: Annotations, kept: Mapping[Instruction, tuple[HloSharding, Sequence[int]]], number: int
 ) -> Mapping[str, HloSharding | None]:
     """The sharding of each value by name: what is said, spread, and what flows split wherever it does."""
-    if number == 1:
-        return {}
-    made = program.module.clone()
+    made, calls = _constrained_copy(module, tuple((value, tuple(dims)) for value, (_, dims) in kept.items()))
     made.num_partitions = number
-    for name, sharding in said.items():
-        made.shardings[made.by_name(name).id] = sharding
+    made.shardings = {made.by_name(name).id: sharding for name, sharding in said.items()}
+    made.shardings |= {calls[value].id: sharding for value, (sharding, _) in kept.items()}
     is_open = [made.sharding(parameter) is None for parameter in made.entry.parameters]
-    kept = {call.name: value.name for value, call in keep_split(made, axes.mesh, flows).items()}
-    found = propagate(made, to_outputs=True, to_parameters=is_open).module
-    shardings = {inst.name: found.sharding(inst) for inst in found.entry.instructions}
-    return shardings | {kept[name]: sharding for name, sharding in shardings.items() if name in kept}
+    shardings = propagate(made, to_outputs=True, to_parameters=is_open).shardings
+    return shardings | {value.name: shardings[calls[value].name] for value in kept}
+
+
+@lru_cache(maxsize=2)  # each is as large as the program
+def _constrained_copy(
+    module: Module, values: tuple[tuple[Instruction, tuple[int, ...]], ...]
+) -> tuple[Module, Mapping[Instruction, Instruction]]:
+    """A copy in which these are constrained, open in some dims, and the call of each.  Plans of many strategies
+    constrain the same values: how they lie each says for itself."""
+    made = module.clone()
+    copies = dict(zip(module.instructions, made.instructions, strict=True))
+    calls = constrain(made, {copies[value]: (REPLICATED, dims) for value, dims in values})
+    return made, {value: calls[copies[value]] for value, _ in values}
 
 
 def _find_annotations(program: Module, annotated: Module, origin: Mapping[str, str]) -> Annotations:

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
+from hlosharding.collector import collector_waits
 from hlosharding.cost import WholeStep
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule.builder import Ref, ScheduleBuilder
@@ -137,6 +138,7 @@ class Pipeline:
             found[piece.kind, piece.stage].append(piece)
         return found
 
+    @collector_waits
     def schedule(self, name: str, microbatches: int, *, seconds: Mapping[PassKind, float] | None = None) -> Schedule:
         """The schedule of that many microbatches.
 
