@@ -121,7 +121,13 @@ def batch_of(module: hs.Module) -> frozenset[int]:
 
 def test_of_unlike_nodes_no_plan_is_faster_than_its_bound() -> None:
     """Half of the devices are fifty times as fast as the others, and nothing but arithmetic takes time."""
-    rates = {"peak_flops": (("f32", 1e6),), "vector_flops": 1e6, "compute_efficiency": 1.0, "sustained": 1.0, "spread": 0.0}
+    rates = {
+        "peak_flops": (("f32", 1e6),),
+        "vector_flops": 1e6,
+        "compute_efficiency": 1.0,
+        "sustained": 1.0,
+        "spread": 0.0,
+    }
     slow = replace(machines.h100(2), launch=0.0, matrix_tile=(1, 1, 1), **rates)  # pyright: ignore[reportArgumentType]
     mixed = Machine.of_parts(replace(slow, peak_flops=(("f32", 5e7),), vector_flops=5e7), slow)
     module = traced()
