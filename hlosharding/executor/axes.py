@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hlosharding.executor.text import one_or_tuple, string_text
+from hlosharding.once import remembered
 from hlosharding.sharding import DeviceGrid, Digit, HloSharding
 from hlosharding.spmd import Groups
 
@@ -24,7 +25,6 @@ class Axes(DeviceGrid):
     """Named axes over all devices; linear position = device id unless `devices` says otherwise."""
 
     names: tuple[str, ...]
-    _known: dict[tuple[Groups, bool], Parts | None] = field(default_factory=dict, init=False, repr=False, compare=False)
     _specs: dict[tuple[int, int], tuple[Parts, ...] | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -34,6 +34,7 @@ class Axes(DeviceGrid):
         """Position and device id are the same number."""
         return self.devices == tuple(range(self.num_devices))
 
+    @remembered
     def parts_of(self, groups: Groups, *, ordered: bool) -> Parts | None:
         """The axes along which all groups run (members in that order if `ordered`), or None.  Remembered.
 
@@ -41,9 +42,7 @@ class Axes(DeviceGrid):
         >>> axes.parts_of(((0, 4), (1, 5), (2, 6), (3, 7)), ordered=True)
         (0,)
         """
-        if (groups, ordered) not in self._known:
-            self._known[groups, ordered] = self._parts(self.digits_along(groups, ordered=ordered))
-        return self._known[groups, ordered]
+        return self._parts(self.digits_along(groups, ordered=ordered))
 
     def _parts(self, digits: tuple[Digit, ...] | None) -> Parts | None:
         """The axes that digits are made of; None where one begins or ends within an axis."""

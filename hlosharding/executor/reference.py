@@ -25,6 +25,7 @@ from hlosharding.executor.extract import extract
 from hlosharding.executor.flow import CodeLine, Flow, Tree, Var, flow_of, leaves
 from hlosharding.executor.reference_collectives import Values, run_collective
 from hlosharding.ir import COLLECTIVES, DEVICE_NUMBERS, Computation, Instruction, Module, while_parts
+from hlosharding.once import remembered
 
 # A fusion says how to compile what its body says, which XLA takes from its own passes alone (it ends the process).
 _INTERPRETED = COLLECTIVES | DEVICE_NUMBERS | {"fusion"}
@@ -85,8 +86,6 @@ class _Stage:
 class _ReferenceRun:
     def __init__(self, module: Module, num_devices: int) -> None:
         self._count = num_devices
-        self._plans: dict[Computation, tuple[Flow, list[_Stage | CodeLine]]] = {}
-        self._communicates: dict[Computation, bool] = {}
 
     def computation(self, computation: Computation, arguments: Values) -> Values:
         """Run for the devices in `arguments`: leaves of the parameters in, leaves of the root out."""
@@ -112,11 +111,10 @@ class _ReferenceRun:
 
     # ---- planning
 
+    @remembered
     def _plan(self, computation: Computation) -> tuple[Flow, list[_Stage | CodeLine]]:
-        if computation not in self._plans:
-            flow = flow_of(computation, inline=False)
-            self._plans[computation] = flow, list(self._stages(flow))
-        return self._plans[computation]
+        flow = flow_of(computation, inline=False)
+        return flow, list(self._stages(flow))
 
     def _stages(self, flow: Flow) -> Iterator[_Stage | CodeLine]:
         levels = self._levels(flow.lines)
@@ -143,10 +141,9 @@ class _ReferenceRun:
             return True
         return any(self._has_special(c) for c in inst.called)
 
+    @remembered
     def _has_special(self, computation: Computation) -> bool:
-        if computation not in self._communicates:
-            self._communicates[computation] = any(self._is_special(i) for i in computation.instructions)
-        return self._communicates[computation]
+        return any(map(self._is_special, computation.instructions))
 
     # ---- interpreted ops
 
