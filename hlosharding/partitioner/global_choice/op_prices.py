@@ -94,10 +94,11 @@ class OpPrices:
         return self._priced(op, others).moved
 
     def spreads_partial_sums(self, op: Instruction) -> bool:
-        """Does it make whole values of partial sums, at a price that is not known yet?"""
+        """Does it make tiles of a whole value of partial sums, at a price that is not known yet?"""
         own, *read = [self.context.shardings.get(value.id) for value in (op, *map(original_of, op.operands))]
-        is_reduced = any(map(is_wanted_partial, read)) and not is_wanted_partial(own)
-        return is_reduced and self._situation(op, {}) not in self._known
+        if own is None or own.num_tiles < 2 or is_wanted_partial(own) or not any(map(is_wanted_partial, read)):
+            return False
+        return self._situation(op, {}) not in self._known
 
     def of_move(self, value: Instruction, source: HloSharding, target: HloSharding) -> float:
         """`comparable_seconds` to bring a value from one sharding to another."""
