@@ -28,6 +28,7 @@ from hlosharding.partitioner.partial_sums import (
     accumulators,
     deferred_sums,
     is_awaited,
+    is_wanted_partial,
     may_accumulate,
     only_stacks,
     sums_over_some,
@@ -64,12 +65,15 @@ def _local_body(
         g whole         g + dw, a partial sum   try g as partial sums
         g partial       g + dw, a partial sum   fixed: one all-reduce, after the loop
 
-    An accumulator that turns out to be read otherwise becomes whole again, and stays so.
+    An accumulator that turns out to be read otherwise becomes whole again, and stays so.  One whose partial sums are
+    wanted behind the loop is tried as such first.
     """
     plain = forms_of([w if w is not None else REPLICATED for w in context.wanted_leaves(inst)])
     paths = _accumulators(context, inst, body, condition)
-    forms = context.decisions.loop_forms.get(inst, plain)
-    if forms is not plain:  # found before, when the loop around this one was tried
+    forms = context.decisions.loop_forms.get(inst)
+    if forms is None:
+        forms = tuple(_wanted_form(form) if leaf in paths else form for leaf, form in enumerate(plain))
+    else:  # found before, when the loop around this one was tried
         paths = {leaf: path for leaf, path in paths.items() if forms[leaf].deferred is not None}
     program = context.emitter.program
     while True:
@@ -78,10 +82,16 @@ def _local_body(
         tried = open_computation(context, body, (forms,), deferring, _same_in_all_trips(inst, body))
         better, hopes, is_fixed = _improved(tried, body, paths, plain, forms)
         if is_fixed:
-            context.decisions.loop_forms[inst] = forms
-            return forms, close_computation(tried, body, forms)
+            context.decisions.loop_forms[inst] = better
+            return better, close_computation(tried, body, better)
         program.back_to(before)
         forms, paths = better, hopes
+
+
+def _wanted_form(plain: Form) -> Form:
+    """Of an accumulator, before any maker of its terms is known."""
+    partial = plain.sharding
+    return Form(partial, "add", without_partials(partial)) if is_wanted_partial(partial) else plain
 
 
 def _same_in_all_trips(inst: Instruction, body: Computation) -> dict[int, int]:
@@ -118,11 +128,11 @@ def _improved(tried: Context, body: Computation, paths: Paths, plain: Forms, for
     results = parts_of(tried.values[body.root])
     for index, path in paths.items():
         found = next(deferred_sums(tried, path), None)
-        if forms[index].deferred is None:
+        if forms[index].maker is None:  # whole, or what was wanted
             better[index] = _deferred_form(tried, plain[index], found)
-        elif not is_deferred_as(results[index], forms[index]):
+        is_in_vain = better[index] == forms[index] and not is_deferred_as(results[index], forms[index])
+        if better[index].deferred is None or is_in_vain:
             better[index] = plain[index]
-        if better[index].deferred is None:
             del hopes[index]
         is_fixed &= better[index] == forms[index] and (found is None or index in hopes)
     return tuple(better), hopes, is_fixed

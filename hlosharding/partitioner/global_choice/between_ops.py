@@ -80,6 +80,8 @@ class _Search:
     """By op, which of its values are moved while all around it lie as in the table."""
     most_moved: float = 0.0
     """Bytes that are moved of one group, at most."""
+    unmeasured: list[Group] = field(default_factory=list[Group])
+    """Groups that count for that, once it is asked for."""
 
     def run(self) -> dict[Group, HloSharding]:
         """The groups that leave their sharding: values first, and then what is copied for several of their readers."""
@@ -94,8 +96,12 @@ class _Search:
     def _sweep(self, waiting: Sequence[Group]) -> None:
         """These, and those that have to do with what changes."""
         for _ in range(_SWEEPS):
-            moved = {group: self._moved(group) for group in waiting}
-            self.most_moved = max(self.most_moved, *moved.values(), 0.0)
+            self.unmeasured += waiting
+            is_dear = any(map(self._is_dear, waiting))
+            if not waiting or (is_dear and not any(self._better(group, set()) for group in waiting)):
+                break
+            moved = {group: self._moved(group) for group in self.unmeasured}
+            self.most_moved, self.unmeasured = max(self.most_moved, *moved.values(), 0.0), []
             least = _SMALL * self.most_moved
             seen = set[tuple[Group, Group]]()
             changed = [one for group in waiting if moved[group] > least for one in self._improved(group, seen)]
@@ -103,8 +109,17 @@ class _Search:
                 break
             waiting = list(dict.fromkeys(g for one in changed for g in (one, *self._neighbours(one))))
 
+    def _is_dear(self, group: Group) -> bool:
+        """Does it take plans of dozens of ms to say what of it is moved?  Not before something would change."""
+        return any(map(self.prices.spreads_partial_sums, group.borders))
+
     def _improved(self, group: Group, seen: set[tuple[Group, Group]]) -> list[Group]:
-        """The groups that take other shardings: this one, alone or together with a neighbour, or none.
+        better = self._better(group, seen)
+        self.taken |= better
+        return list(better)
+
+    def _better(self, group: Group, seen: set[tuple[Group, Group]]) -> dict[Group, HloSharding]:
+        """The groups that should take other shardings: this one, alone or together with a neighbour, or none.
 
         `seen`: the pairs that were looked at in this sweep.
         """
@@ -122,8 +137,7 @@ class _Search:
             if saved > max(least, MARGIN * float(prices[own])):
                 chosen = {one: options[n][int(cheapest[n])] for n, one in enumerate(pair)}
                 best, least = {one: s for one, s in chosen.items() if s is not self._lies(one)}, saved
-        self.taken |= best
-        return list(best)
+        return best
 
     def _prices(self, groups: Sequence[Group], options: Sequence[tuple[HloSharding, ...]]) -> Numbers:
         """[option of each group]: what the ops at their borders cost, other groups lying as they do."""

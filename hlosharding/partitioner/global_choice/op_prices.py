@@ -18,6 +18,7 @@ from hlosharding.partitioner.context import PlanContext
 from hlosharding.partitioner.factors import Options, Slots, prices_of_options, ways_to_lie
 from hlosharding.partitioner.iteration_space import as_compared
 from hlosharding.partitioner.local_ops import local_rule
+from hlosharding.partitioner.partial_sums import is_wanted_partial
 from hlosharding.partitioner.prices import Numbers
 from hlosharding.partitioner.strategies import plan_of
 from hlosharding.partitioner.value import ValuePlace
@@ -91,6 +92,13 @@ class OpPrices:
         Where bytes are all that counts, all are worth another look if any is moved, or added up.
         """
         return self._priced(op, others).moved
+
+    def spreads_partial_sums(self, op: Instruction) -> bool:
+        """Does it make tiles of a whole value of partial sums, at a price that is not known yet?"""
+        own, *read = [self.context.shardings.get(value.id) for value in (op, *map(original_of, op.operands))]
+        if own is None or own.num_tiles < 2 or is_wanted_partial(own) or not any(map(is_wanted_partial, read)):
+            return False
+        return self._situation(op, {}) not in self._known
 
     def of_move(self, value: Instruction, source: HloSharding, target: HloSharding) -> float:
         """`comparable_seconds` to bring a value from one sharding to another."""

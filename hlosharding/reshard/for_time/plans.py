@@ -20,7 +20,7 @@ from hlosharding.reshard.intermediates import (
     permute_source,
     plan_via,
 )
-from hlosharding.reshard.objectives import weigh
+from hlosharding.reshard.objectives import MARGIN, weigh
 from hlosharding.reshard.request import PlannedSteps, Reshard, Steps
 
 _FEW = 5
@@ -60,13 +60,21 @@ def _is_worth_gathering(search: TimeSearch, way: Intermediate) -> bool:
 
 
 def fastest(reshard: Reshard, found: list[PlannedSteps]) -> list[PlannedSteps]:
-    """Those that may be the fastest, priced as programs; or where that takes long the likeliest one."""
+    """Those that may be the fastest, priced as programs; or where that takes long the likeliest one.
+
+    None whose collectives alone take longer than another's program.
+    """
     search = TimeSearch(reshard)
     estimated = [replace(plan, seconds=search.seconds(plan.steps)) for plan in found]
     order = sorted(estimated, key=lambda plan: (plan.seconds, len(plan.steps)))
     if not is_close_look(reshard):
         return order[:1]
-    return [_as_program(reshard, plan) for plan in order[:_FEW] if plan.seconds <= NEAR * order[0].seconds]
+    priced, least = list[PlannedSteps](), math.inf
+    for plan in order[:_FEW]:
+        if plan.seconds <= NEAR * order[0].seconds and search.wire_seconds(plan.steps) <= (1 + MARGIN) * least:
+            priced.append(_as_program(reshard, plan))
+            least = min(least, priced[-1].seconds)
+    return priced
 
 
 def _as_program(reshard: Reshard, plan: PlannedSteps) -> PlannedSteps:

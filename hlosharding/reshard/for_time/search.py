@@ -125,6 +125,14 @@ class TimeSearch:
         """About what steps take as a program."""
         return estimated_seconds(steps, self.reshard.local, self.reshard.machine)
 
+    def wire_seconds(self, steps: Steps) -> float:
+        """What their collectives take: no program of them takes less."""
+        local, total = self.reshard.local, 0.0
+        for step in steps:
+            total += step.wire_seconds(local, self.reshard.machine)
+            local = step.result(local)
+        return total
+
     def axis_plans(self, source: HloSharding, target: HloSharding, padded: Dims | None = None) -> tuple[Steps, ...]:
         """Axis plans of a part; with `padded` each dim is padded to that, and tiles may be cut unevenly."""
         part = replace(self.reshard, source=source, target=target)

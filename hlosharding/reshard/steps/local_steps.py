@@ -60,6 +60,10 @@ class Step:
         """Predicted time, for a local shape before the step."""
         return 0.0
 
+    def wire_seconds(self, local: Shape, machine: Machine) -> float:
+        """Of that what the collectives take: as a program, where kernels disappear into others, no step takes less."""
+        return self.seconds(local, machine)
+
     def rename_devices(self, names: Table) -> Step:
         """The step as taken by other devices: what device d did, `names[d]` does.  Default: all do the same."""
         return self

@@ -77,6 +77,10 @@ class Pieces(Step):
             for turn in sent
         )
 
+    def wire_seconds(self, local: Shape, machine: Machine) -> float:
+        sent = [(local.with_dims(turn.sizes).byte_size, turn.pairs) for turn in self.rounds if not turn.is_local]
+        return sum(round_seconds(nbytes, pairs, machine, kernels=0) for nbytes, pairs in sent)
+
     def rename_devices(self, names: Table) -> Step:
         return Pieces(self.sizes, tuple(turn.rename_devices(names) for turn in self.rounds))
 
