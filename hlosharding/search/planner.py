@@ -203,9 +203,9 @@ class Planner:
         return self.strategies[name]
 
 
-_MOST_KEPT = 16
+_MOST_KEPT = 4
 """Copies of a program: plans of as many ways come one after the other.  Of 32 plans with 20 kinds of stages none is
-annotated twice with 4 either; each copy is as large as the program."""
+annotated twice with 4.  Each copy is as large as the program, and each batch size of a search has a planner."""
 
 
 def argument_of(parameter: Instruction) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from threading import Lock
 
 from hlosharding.frontends import constrain
 from hlosharding.ir import Instruction, Module
@@ -55,6 +56,8 @@ class ValueShardings:
         return cls(said, axes, list(zip(flows, found, strict=True)), spread)
 
 
+_ONE_PLAN = Lock()
+"""At a time says how values lie in the copy that plans share."""
 _walk_flows = lru_cache(maxsize=4)(walk_flows)
 """The batch flows alike through one program for all plans."""
 
@@ -64,11 +67,12 @@ def _propagate_said(
 ) -> Mapping[str, HloSharding | None]:
     """The sharding of each value by name: what is said, spread, and what flows split wherever it does."""
     made, calls = _constrained_copy(module, tuple((value, tuple(dims)) for value, (_, dims) in kept.items()))
-    made.num_partitions = number
-    made.shardings = {made.by_name(name).id: sharding for name, sharding in said.items()}
-    made.shardings |= {calls[value].id: sharding for value, (sharding, _) in kept.items()}
-    is_open = [made.sharding(parameter) is None for parameter in made.entry.parameters]
-    shardings = propagate(made, to_outputs=True, to_parameters=is_open).shardings
+    with _ONE_PLAN:
+        made.num_partitions = number
+        made.shardings = {made.by_name(name).id: sharding for name, sharding in said.items()}
+        made.shardings |= {calls[value].id: sharding for value, (sharding, _) in kept.items()}
+        is_open = [made.sharding(parameter) is None for parameter in made.entry.parameters]
+        shardings = propagate(made, to_outputs=True, to_parameters=is_open).shardings
     return shardings | {value.name: shardings[calls[value].name] for value in kept}
 
 
