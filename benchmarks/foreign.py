@@ -120,9 +120,7 @@ def first(name: str, way: str, by: str, folder: Path) -> tuple[partial[Any], Row
 
 def called(program: Program, way: str, jit: Callable[..., Any]) -> partial[Any]:
     """The program with its arguments."""
-    axes = dict(program.axes)
-    mesh = jax.sharding.Mesh(np.array(jax.devices()).reshape(tuple(axes.values())), tuple(axes))
-    step = program.build(mesh)
+    step = program.build(program.mesh(8))
     chosen: Any = jit(step.function) if way == OUTSIDE else step.jitted
     return partial(chosen, *step.arguments)
 

@@ -8,19 +8,18 @@ devices and compared with one device.  Seconds are CPU seconds of the answer.  N
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from typing import Any
 
 from rich.table import Table
 
-from benchmarks.foreign_programs import PROGRAMS, Program, programs_named
+from benchmarks.foreign_programs import Program
 from benchmarks.foreign_programs.parts import distance_from_one_device
 from benchmarks.verdict import finish, judged
-from benchmarks.workers import ask, tell
+from benchmarks.workers import foreign_rows
 
-TIME_LIMIT, SECONDS_A_PROGRAM = 1.0, 1200
+TIME_LIMIT = 1.0
 
 
 def measured(program: Program) -> dict[str, Any]:
@@ -31,9 +30,9 @@ def measured(program: Program) -> dict[str, Any]:
 
     devices.choose_platform()
     machine, axes = hs.machines.h100(8), dict(program.axes)
-    own = program.build(mesh_of(program, 8))
+    own = program.build(program.mesh(8))
     partitioned = hs.jit(own.function).trace(*own.arguments).propagate().partition().partitioned
-    step = program.build(mesh_of(program, 1))
+    step = program.build(program.mesh(1))
     module, start = unannotated_module(step.function, step.arguments), time.process_time()
     best = hs.find_optimum(module, machine, axes)
     row: dict[str, Any] = {"CPU s": time.process_time() - start, "gap": best.gap, "found": best.time_s}
@@ -41,29 +40,13 @@ def measured(program: Program) -> dict[str, Any]:
     return row | {"off": distance_from_one_device(best.partitioned.run(*step.arguments), step)}
 
 
-def mesh_of(program: Program, devices: int) -> Any:
-    """Its axes over so many devices: eight, or one."""
-    import jax
-    import numpy as np
-    from jax.sharding import Mesh
-
-    names, sizes = zip(*program.axes, strict=True)
-    return Mesh(np.array(jax.devices()[:devices]).reshape(sizes if devices > 1 else [1] * len(sizes)), names)
-
-
 def main() -> None:
     """Measure each in a process of its own; fail where its own annotations are faster, or numbers are others."""
-    parser = argparse.ArgumentParser(description="What is found of foreign programs, beside their own annotations.")
-    parser.add_argument("names", nargs="*", help="parts of names; all programs without any")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.worker:
-        tell(measured(next(program for program in PROGRAMS if program.name == options.names[0])))
-        return
     table, kept = Table("program", "time of its own annotations'", "us", "gap", "CPU s", "right"), list[bool]()
     ratios = list[float]()
-    for program in programs_named(options.names):
-        row = ask("foreign_optima", program.name, [], SECONDS_A_PROGRAM)
+    for program, row in foreign_rows(
+        "foreign_optima", "What is found of foreign programs, beside their own annotations.", measured
+    ):
         if "failed" in row:
             table.add_row(program.name, row["failed"], *[""] * 4)
             kept.append(False)

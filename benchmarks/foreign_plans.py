@@ -7,18 +7,16 @@ devices.  Needs the extra `foreign` (`benchmarks.foreign`); what is not installe
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 from rich.table import Table
 
-from benchmarks.foreign_programs import PROGRAMS, Program, programs_named
+from benchmarks.foreign_programs import Program
 from benchmarks.foreign_programs.parts import distance_from_one_device
 from benchmarks.verdict import finish
-from benchmarks.workers import ask, tell
+from benchmarks.workers import foreign_rows
 from hlosharding.search import Plan
 
-SECONDS_A_PROGRAM = 1200
 PLANS = (
     Plan(8),
     Plan(8, strategy="fsdp"),
@@ -40,11 +38,10 @@ def measured(program: Program) -> dict[str, Any]:
     import jax
 
     import hlosharding as hs
-    from benchmarks.foreign_optima import mesh_of
     from examples import devices
 
     devices.choose_platform()
-    step, machine = program.build(mesh_of(program, 1)), hs.machines.h100(8)
+    step, machine = program.build(program.mesh(1)), hs.machines.h100(8)
     try:
         found = hs.search(step.function, *step.arguments, machine=machine, plans=PLANS, prune=False, progress=False)
     except hs.ScheduleError as error:
@@ -59,16 +56,10 @@ def measured(program: Program) -> dict[str, Any]:
 
 def main() -> None:
     """Measure each in a process of its own; fail where a plan fails, or gives other numbers."""
-    parser = argparse.ArgumentParser(description="Programs of foreign libraries, cut into plans of eight devices.")
-    parser.add_argument("names", nargs="*", help="parts of names; all programs without any")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.worker:
-        tell(measured(next(program for program in PROGRAMS if program.name == options.names[0])))
-        return
     table, kept = Table("program", "right", "furthest off", "refused", "for instance"), list[bool]()
-    for program in programs_named(options.names):
-        row = ask("foreign_plans", program.name, [], SECONDS_A_PROGRAM)
+    for program, row in foreign_rows(
+        "foreign_plans", "Programs of foreign libraries, cut into plans of eight devices.", measured
+    ):
         if "failed" in row:
             table.add_row(program.name, "", "", "", row["failed"])
             kept.append(False)

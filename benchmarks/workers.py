@@ -7,9 +7,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from benchmarks.foreign_programs import Program
 
 JOBS = os.cpu_count() or 1
 """Processes at a time, where nothing is timed."""
@@ -35,6 +38,27 @@ def zoo_rows(
     words = ["--scale", str(options.scale), *settings]
     with ThreadPoolExecutor(options.jobs) as pool:
         return list(pool.map(lambda name: ask(benchmark, name, words, seconds), chosen))
+
+
+def foreign_rows(
+    benchmark: str, description: str, measured: Callable[[Program], dict[str, Any]]
+) -> Iterator[tuple[Program, dict[str, Any]]]:
+    """What the workers tell of the foreign programs that the command names; of a worker nothing: it tells."""
+    from benchmarks.foreign_programs import programs_named
+
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("names", nargs="*", help="parts of names; all programs without any")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        tell(measured(next(program for program in programs_named(()) if program.name == options.names[0])))
+        sys.exit()
+    for program in programs_named(options.names):
+        yield program, ask(benchmark, program.name, [], _SECONDS_A_PROGRAM)
+
+
+_SECONDS_A_PROGRAM = 1200
+"""Then a worker is given up."""
 
 
 def tell(row: dict[str, Any]) -> None:

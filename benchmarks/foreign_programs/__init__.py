@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
+import jax
+import numpy as np
 from jax.sharding import Mesh
 
 from benchmarks.foreign_programs.parts import Step
@@ -39,6 +41,11 @@ class Program:
     def library(self) -> str:
         """With its version.  Raises PackageNotFoundError."""
         return f"{self.package} {version(self.package)}"
+
+    def mesh(self, devices: int) -> Mesh:
+        """Its axes over so many devices: eight, or one."""
+        names, sizes = zip(*self.axes, strict=True)
+        return Mesh(np.array(jax.devices()[:devices]).reshape(sizes if devices > 1 else [1] * len(sizes)), names)
 
     def build(self, mesh: Mesh) -> Step:
         """Import the library, and lay the arguments out."""

@@ -522,6 +522,11 @@ def _faults(machine: Machine) -> Iterator[tuple[str, str | None]]:
         yield f"{', '.join(bad)} must be positive and finite", "correct it"
     if machine.num_devices > MOST_DEVICES:
         yield f"{machine.num_devices} devices are more than {MOST_DEVICES}", None
+    if machine.slowest <= 0:
+        what = (
+            f"a spread of {machine.spread:g} leaves nothing of the rate of the slowest of {machine.num_devices} devices"
+        )
+        yield what, "give the standard deviation as a share of the rate, as 0.015"
     for what, said, known in (
         ("runtime", (machine.runtime,), get_args(Runtime)),
         ("overlap", machine.synchronous, get_args(Overlap)),

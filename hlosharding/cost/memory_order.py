@@ -39,7 +39,7 @@ class FreeingFirst:
                 for value in self.reads[op]:
                     self.readers.setdefault(value, set()).add(op)
         self.missing = {op: len(set(op.operands)) for op in self.given}
-        self.moves = {op for op in self.given if op.opcode == "custom-call" and memory_of(op) == "device"}
+        self.moves = {op for op in self.given if memory_of(op) == "device"}
         self.done: dict[Instruction, None] = {}
 
     def order(self) -> list[Instruction]:

@@ -124,6 +124,7 @@ def test_the_data_sheet_figures() -> None:
     ("change", "message"),
     [
         ({"num_devices": 0}, "num_devices must be positive"),
+        ({"spread": 1.0}, "a spread of 1 leaves nothing of the rate of the slowest of 8 devices"),
         ({"memory_bandwidth": -1.0}, "memory_bandwidth must be positive"),
         ({"compute_efficiency": 1.5}, "compute_efficiency"),
         ({"inside": Link(bandwidth=0.0, latency=0.0)}, "inside.bandwidth must be positive"),
