@@ -22,7 +22,7 @@ import numpy as np
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.axis_splits import MESHES, MOST_DEVICES, Assignment, bytes_of_xla, in_jax, random_spec
+from benchmarks.axis_splits import MESHES, MOST_DEVICES, Assignment, bytes_of_xla, in_jax, random_spec, ratio_of_sums
 from benchmarks.min_sum import TooLargeError
 from benchmarks.verdict import finish, judged
 
@@ -279,7 +279,7 @@ def _ratio(row: dict[str, Any]) -> float:
 
 
 def _sum_ratio(rows: Sequence[dict[str, Any]], who: str) -> float:
-    return sum(row[who] for row in rows) / (sum(map(_least, rows)) or 1.0)
+    return ratio_of_sums((row[who], _least(row)) for row in rows)
 
 
 def _row(name: str, rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -32,6 +32,7 @@ from benchmarks.axis_splits import (
     moved,
     num_parts,
     random_spec,
+    ratio_of_sums,
 )
 from benchmarks.verdict import finish, judged
 
@@ -131,7 +132,7 @@ def measured(case: Case, objective: str) -> tuple[float, float]:
 
 
 def of_xla(case: Case, *, shardy: bool) -> float:
-    """Bytes of live XLA's program, with the credits of `ideal_bytes`."""
+    """Bytes of live XLA's program, with the credits of `ideal_bytes`; NaN where that program is no valid HLO."""
     mesh, arguments, specs, result = _as_jax(case)
     return bytes_of_xla(case.kind.function, arguments, mesh, specs, result, shardy=shardy)
 
@@ -226,9 +227,9 @@ def _ratio(row: dict[str, Any], who: str = "ours") -> float:
 
 
 def _row(name: str, rows: Sequence[dict[str, Any]]) -> list[str]:
-    least = sum(row["least"] for row in rows) or 1.0
     sums = [
-        f"{sum(row[who] for row in rows) / least:.3f}" if who in rows[0] else "" for who in ("ours", "GSPMD", "Shardy")
+        f"{ratio_of_sums((row[who], row['least']) for row in rows):.3f}" if who in rows[0] else ""
+        for who in ("ours", "GSPMD", "Shardy")
     ]
     return [name, str(len(rows)), *sums, str(sum(_ratio(row) > WORST_LIMIT for row in rows))]
 
