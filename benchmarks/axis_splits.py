@@ -1,6 +1,6 @@
 """Ways to put the axes of a mesh on dims, random ones and all of them, and what it costs to get from one to another.
 
-What the brute forces of `op_choice` and `chains` share.
+What the brute forces of `op_choice` and `chains` share, and how they and `stencils` count the bytes of live XLA.
 """
 
 from __future__ import annotations
@@ -120,8 +120,9 @@ def bytes_of_xla(
     try:
         return ideal_bytes(hs.load(dump, format="hlo-proto"))
     except LoadError as error:
-        # Of jax 0.10.2: GSPMD cuts [64,16] out of [128,8] where a gather's table is split along both dims by axes of
-        # (2,2,2), its indices by the first, and the result's rows by the last and the first (op_choice, seed 0, 258).
+        # Of jax 0.10.2, with either propagation: the partitioner cuts [64,16] out of [128,8] where a gather's table is
+        # split along both dims by axes of (2,2,2), its indices by the first, and the result's rows by the last and the
+        # first (op_choice, seed 0, case 258).
         print(f"{'Shardy' if shardy else 'GSPMD'}: {error}")
         return math.nan
 

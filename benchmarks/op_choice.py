@@ -216,21 +216,21 @@ def _print(rows: Sequence[dict[str, Any]], title: str) -> None:
         if _ratio(row) > WORST_LIMIT:
             case = row["case"]
             print(f"{_ratio(row):.2f}: {case.name} {case.sizes} mesh {case.mesh} {case.specs}")
-    least = sum(row["least"] for row in rows)
-    checks = [judged(sum(r["ours"] for r in rows) / least, SUM_LIMIT), judged(max(map(_ratio, rows)), WORST_LIMIT)]
+    checks = [judged(_sum_ratio(rows, "ours"), SUM_LIMIT), judged(max(map(_ratio, rows)), WORST_LIMIT)]
     table.caption = f"sum {checks[0][0]}, worst {checks[1][0]}"
     finish(table, [kept for _, kept in checks])
 
 
-def _ratio(row: dict[str, Any], who: str = "ours") -> float:
-    return row[who] / row["least"] if row["least"] else (1.0 if not row[who] else math.inf)
+def _ratio(row: dict[str, Any]) -> float:
+    return row["ours"] / row["least"] if row["least"] else (1.0 if not row["ours"] else math.inf)
+
+
+def _sum_ratio(rows: Sequence[dict[str, Any]], who: str) -> float:
+    return ratio_of_sums((row[who], row["least"]) for row in rows)
 
 
 def _row(name: str, rows: Sequence[dict[str, Any]]) -> list[str]:
-    sums = [
-        f"{ratio_of_sums((row[who], row['least']) for row in rows):.3f}" if who in rows[0] else ""
-        for who in ("ours", "GSPMD", "Shardy")
-    ]
+    sums = [f"{_sum_ratio(rows, who):.3f}" if who in rows[0] else "" for who in ("ours", "GSPMD", "Shardy")]
     return [name, str(len(rows)), *sums, str(sum(_ratio(row) > WORST_LIMIT for row in rows))]
 
 

@@ -17,6 +17,7 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
+from benchmarks.axis_splits import bytes_of_xla
 from benchmarks.verdict import finish, judged
 
 MESHES = ((8,), (2, 4))
@@ -81,21 +82,16 @@ def ours(case: Any, mesh: Any, spec: Any, objective: str) -> tuple[float, bool]:
 
 
 def of_xla(case: Any, mesh: Any, spec: Any, *, shardy: bool) -> float:
-    """Bytes of live XLA's program, with the credits of `ideal_bytes`."""
+    """Bytes of live XLA's program, as `bytes_of_xla` counts; NaN where there is no valid one."""
     import jax
-    from jax.sharding import NamedSharding, PartitionSpec
+    from jax.sharding import PartitionSpec
 
-    import hlosharding as hs
-    from benchmarks import live_xla
-    from benchmarks.ideal import ideal_bytes
-
-    placed = [jax.ShapeDtypeStruct(s, np.float32, sharding=NamedSharding(mesh, spec)) for s in case.shapes]
-    out = NamedSharding(mesh, PartitionSpec() if case.is_whole else spec)
+    shapes = [jax.ShapeDtypeStruct(shape, np.float32) for shape in case.shapes]
+    out = PartitionSpec() if case.is_whole else spec
     try:
-        dump = live_xla.partitioned_by(case.function, placed, shardy=shardy, out_shardings=out)
+        return bytes_of_xla(case.function, shapes, mesh, [spec] * len(shapes), out, shardy=shardy)
     except ValueError:  # jax.jit wants sizes that the mesh divides
         return float("nan")
-    return ideal_bytes(hs.load(dump, format="hlo-proto"))
 
 
 # ---- the table

@@ -15,7 +15,7 @@ ENTRY e {
   zero = s32[] constant(0)
   ROOT cut = f32[64,16] dynamic-slice(x, zero, zero), dynamic_slice_sizes={64,16}
 }"""
-"""GSPMD of jax 0.10.2 writes so of the case below."""
+"""So jax 0.10.2 cuts in the case below."""
 
 
 def test_an_invalid_program_of_xla_is_told_and_left_out(
