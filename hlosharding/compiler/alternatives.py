@@ -60,6 +60,11 @@ class Alternative:
         return step_seconds(self.local.module, self.cost)
 
     @property
+    def weight(self) -> float:
+        """The one figure to minimise."""
+        return weigh(self.decisions.prices.objective, self.cost.comm_bytes, self.seconds)
+
+    @property
     def figures(self) -> Figures:
         """What it is compared by."""
         calls = sum(one.executions for one in self.cost.collectives)
@@ -78,28 +83,32 @@ class Alternative:
 
     def fits_beside(self, first: Alternative) -> bool:
         """Does it hold about as much as the first, does the machine hold it, and does it save bytes by no more work?"""
-        is_lean = self.cost.peak_memory_bytes <= _MORE_MEMORY * first.cost.peak_memory_bytes
         is_work_priced = self.decisions.prices.objective == "time"
-        return is_lean and self.is_held and (is_work_priced or self.cost.flops <= MORE_WORK * first.cost.flops)
+        if not is_work_priced and self.cost.flops > MORE_WORK * first.cost.flops:
+            return False
+        return self.cost.peak_memory_bytes <= _MORE_MEMORY * first.cost.peak_memory_bytes and self.is_held
 
-
-def _is_near(one: Alternative, first: Alternative) -> bool:
-    """Is it about as good as the first, or better?"""
-    objective = first.decisions.prices.objective
-    least, found = (weigh(objective, each.cost.comm_bytes, each.seconds) for each in (first, one))
-    return found <= (1 + MARGIN) * least
+    def is_near(self, other: Alternative) -> bool:
+        """Is it about as good as the other, or better?"""
+        return self.weight <= (1 + MARGIN) * other.weight
 
 
 def best_of(found: Sequence[Alternative]) -> Alternative:
     """The best of those that fit beside the first, propagation's own; where none does, the leanest."""
     first = found[0]
     # What is worse need not be walked for its memory: it is not taken.
-    worth = [first, *(one for one in found[1:] if _is_near(one, first) or not first.is_held)]
+    worth = [first, *(one for one in found[1:] if one.is_near(first) or not first.is_held)]
     if len(worth) == 1:
         return first
-    fitting = [one for one in worth if one.fits_beside(first)]
+    fitting: list[Alternative] = []
+    for one in sorted(worth, key=lambda one: one.weight):
+        if fitting and not one.is_near(fitting[0]):
+            break
+        if one.fits_beside(first):
+            fitting.append(one)
     if not fitting:
         return min(worth, key=lambda one: one.cost.peak_memory_bytes)
+    fitting.sort(key=found.index)
     return fitting[best(first.decisions.prices.objective, [one.figures for one in fitting])]
 
 

@@ -61,15 +61,22 @@ def find_hidden(computation: Computation, *, is_accelerator: bool = False) -> di
     more = _find_read_by_one(computation, hidden, is_accelerator=is_accelerator)
     if not more:
         return hidden
-    return reads_of_hidden(computation, {*hidden, *more})
+    return hide_more(computation, hidden, more)
 
 
-def reads_of_hidden(computation: Computation, hidden: Container[Instruction]) -> dict[Instruction, Reads]:
-    """What is read to compute each value that is not in memory."""
+def hide_more(
+    computation: Computation, hidden: dict[Instruction, Reads], more: Container[Instruction]
+) -> dict[Instruction, Reads]:
+    """`hidden`, with further values that are not in memory: what is read to compute each then."""
     found: dict[Instruction, Reads] = {}
-    for i in computation.instructions:
-        if i in hidden or (i.opcode in RENAMES and i.operands[0] in found):
-            found[i] = kernel_reads(i, found)
+    changed: set[Instruction] = set()
+    for op in computation.instructions:
+        is_new = op in more or (op.opcode in RENAMES and op.operands[0] in found and op not in hidden)
+        if is_new or (op in hidden and not changed.isdisjoint(op.operands)):
+            found[op] = kernel_reads(op, found)
+            changed.add(op)
+        elif op in hidden:
+            found[op] = hidden[op]
     return found
 
 
@@ -145,15 +152,16 @@ def kernel_bytes(
 
     `before`: what is read, or made, by a kernel that is one with it.
     """
+    operands = op.operands
     if op in hidden:
         return 0.0
-    for place, operand in enumerate(op.operands):
+    if not before and hidden.keys().isdisjoint(operands):
+        return nbytes
+    for place, operand in enumerate(operands):
         if operand in hidden or operand in before:
             nbytes -= _share(op, place) * operand.shape.byte_size
-    if not before and hidden.keys().isdisjoint(op.operands):
-        return max(0.0, nbytes)
     reads = kernel_reads(op, hidden).items()
-    return max(0.0, nbytes) + sum(n for source, n in reads if source not in op.operands and source not in before)
+    return max(0.0, nbytes) + sum([n for source, n in reads if source not in operands and source not in before])
 
 
 def find_ops_inside(op: Instruction, hidden: Container[Instruction]) -> set[Instruction]:
@@ -180,6 +188,8 @@ def find_read_in_place(op: Instruction, hidden: Mapping[Instruction, Reads]) -> 
     >>> find_read_in_place(main.add("add", x.shape, (z, turned)), {z: {x: 256}, turned: {y: 256}})
     [%param_0 = f32[8,8] parameter()]
     """
+    if hidden.keys().isdisjoint(op.operands):
+        return list(dict.fromkeys(op.operands))
     found: dict[Instruction, None] = {}
     elsewhere: set[Instruction] = set()
     waiting, seen = [op], {op}
@@ -196,12 +206,27 @@ def find_read_in_place(op: Instruction, hidden: Mapping[Instruction, Reads]) -> 
 
 
 def kernel_reads(op: Instruction, hidden: Mapping[Instruction, Reads]) -> Reads:
-    """Of the kernel that ends in `op`: operands in memory, and what is read to compute those that are not."""
+    """Of the kernel that ends in `op`: operands in memory, and what is read to compute those that are not.
+
+    For reading: what is read for a single operand's sake is the operand's own.
+    """
     reads: Reads = {}
+    is_own = False
     for place, operand in enumerate(op.operands):
-        share = _share(op, place)
-        for source, nbytes in hidden.get(operand, {operand: operand.shape.byte_size}).items():
-            reads[source] = max(reads.get(source, 0), int(share * nbytes))
+        found = hidden.get(operand)
+        if found is None:
+            found = {operand: operand.shape.byte_size}
+        if not place and op.opcode in PART_READERS:
+            share = _share(op, place)
+            found = {source: int(share * nbytes) for source, nbytes in found.items()}
+        if not reads:
+            reads = found
+            continue
+        if not is_own:
+            reads, is_own = {**reads}, True
+        for source, nbytes in found.items():
+            if nbytes > reads.get(source, -1):
+                reads[source] = nbytes
     return reads
 
 
