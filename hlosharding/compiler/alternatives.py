@@ -60,15 +60,10 @@ class Alternative:
         return step_seconds(self.local.module, self.cost)
 
     @property
-    def weight(self) -> float:
-        """The one figure to minimise."""
-        return weigh(self.decisions.prices.objective, self.cost.comm_bytes, self.seconds)
-
-    @property
     def figures(self) -> Figures:
-        """What it is compared by."""
+        """What it is compared by, memory apart."""
         calls = sum(one.executions for one in self.cost.collectives)
-        return Figures(self.seconds, self.cost.comm_bytes, calls, self.cost.peak_memory_bytes)
+        return Figures(self.seconds, self.cost.comm_bytes, calls)
 
     @cached_property
     def most_bytes(self) -> int:
@@ -79,37 +74,44 @@ class Alternative:
     def is_held(self) -> bool:
         """Has the machine so much memory?"""
         most = self.machine.memory_bytes
-        return self.most_bytes <= most or self.cost.peak_memory_bytes <= most
+        return self.most_bytes <= most or self.cost.memory.is_at_most(most)
 
     def fits_beside(self, first: Alternative) -> bool:
         """Does it hold about as much as the first, does the machine hold it, and does it save bytes by no more work?"""
         is_work_priced = self.decisions.prices.objective == "time"
         if not is_work_priced and self.cost.flops > MORE_WORK * first.cost.flops:
             return False
-        return self.cost.peak_memory_bytes <= _MORE_MEMORY * first.cost.peak_memory_bytes and self.is_held
-
-    def is_near(self, other: Alternative) -> bool:
-        """Is it about as good as the other, or better?"""
-        return self.weight <= (1 + MARGIN) * other.weight
+        is_lean = self is first or self.cost.memory.is_at_most(_MORE_MEMORY * first.cost.peak_memory_bytes)
+        return is_lean and self.is_held
 
 
 def best_of(found: Sequence[Alternative]) -> Alternative:
     """The best of those that fit beside the first, propagation's own; where none does, the leanest."""
-    first = found[0]
-    # What is worse need not be walked for its memory: it is not taken.
-    worth = [first, *(one for one in found[1:] if one.is_near(first) or not first.is_held)]
+    first, objective = found[0], found[0].decisions.prices.objective
+
+    def weight(one: Alternative) -> float:
+        return weigh(objective, one.cost.comm_bytes, one.seconds)
+
+    def is_near(one: Alternative, other: Alternative) -> bool:  # about as good, or better
+        return weight(one) <= (1 + MARGIN) * weight(other)
+
+    # What is worse need not be walked for its memory: it is not taken.  Nor what is worse than the best that fits.
+    worth = [first, *(one for one in found[1:] if is_near(one, first) or not first.is_held)]
     if len(worth) == 1:
         return first
     fitting: list[Alternative] = []
-    for one in sorted(worth, key=lambda one: one.weight):
-        if fitting and not one.is_near(fitting[0]):
+    for one in sorted(worth, key=weight):
+        if fitting and not is_near(one, fitting[0]):
             break
         if one.fits_beside(first):
             fitting.append(one)
     if not fitting:
         return min(worth, key=lambda one: one.cost.peak_memory_bytes)
     fitting.sort(key=found.index)
-    return fitting[best(first.decisions.prices.objective, [one.figures for one in fitting])]
+    figures = [one.figures for one in fitting]
+    if len({each[1:] for each in figures}) < len(figures):  # then peaks may decide
+        figures = [f._replace(peak_bytes=one.cost.peak_memory_bytes) for one, f in zip(fitting, figures, strict=True)]
+    return fitting[best(objective, figures)]
 
 
 def best_program(

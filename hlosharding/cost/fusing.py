@@ -20,8 +20,9 @@ _PART = frozenset({"broadcast", "dynamic-slice", "iota", "reverse", "slice", "tr
 _CHEAP = (ELEMENTWISE - TRANSCENDENTAL) | _PART
 _ONCE = TRANSCENDENTAL | frozenset({"concatenate", "copy", "divide", "gather", "pad", "remainder"})
 """Fused where there is a single reader; nobody computes these twice."""
-_READERS = _CHEAP | _ONCE | frozenset({"dynamic-update-slice", "map", "reduce", "scatter"})
+_READERS = _CHEAP | _ONCE | {"map", "reduce"}
 _IN_PLACE = frozenset({"dynamic-update-slice", "scatter"})
+"""They read all but what they write into."""
 _READS_TRANSPOSED = frozenset({"convolution", "dot"})
 """Products read their operands in any layout."""
 _MOST_READ = 96
@@ -38,7 +39,7 @@ bound; rows of 32,768 at 34, and at 23 where twice as many are."""
 
 def is_fused(module: Module) -> bool:
     """Has XLA fused this module already?"""
-    return any(i.opcode == "fusion" for i in module.instructions)
+    return bool(module.of_opcodes("fusion"))
 
 
 def find_hidden(computation: Computation, *, is_accelerator: bool = False) -> dict[Instruction, Reads]:
@@ -167,12 +168,12 @@ def kernel_bytes(
 def find_ops_inside(op: Instruction, hidden: Container[Instruction]) -> set[Instruction]:
     """The `hidden` ops that the kernel which ends in `op` computes on its way."""
     found: set[Instruction] = set()
-    waiting = [*op.operands]
-    while waiting:
-        operand = waiting.pop()
-        if operand in hidden and operand not in found:
-            found.add(operand)
-            waiting += operand.operands
+    waiting = [op]
+    for reader in waiting:
+        for operand in reader.operands:
+            if operand in hidden and operand not in found:
+                found.add(operand)
+                waiting.append(operand)
     return found
 
 
@@ -245,21 +246,19 @@ def _moves_less(read: int, written: int, readers: int) -> bool:
 def _kernels_that_read(i: Instruction, root: Instruction) -> int:
     """How many readers could compute the value themselves; 0 where one of them cannot."""
     readers = 0
-    stack = [(i, user) for user in i.users]
-    while stack:
-        value, user = stack.pop()
-        if user.opcode in RENAMES:
-            if user is root:
+    names = [i]
+    for value in names:
+        for user in value.users:
+            if user.opcode in _READERS or _reads_in_kernel(user, value, i.opcode):
+                readers += 1
+            elif user.opcode not in RENAMES or user is root:
                 return 0
-            stack += [(user, further) for further in user.users]
-        elif _reads_in_kernel(user, value, i.opcode):
-            readers += 1
-        else:
-            return 0
+            else:
+                names.append(user)
     return readers
 
 
 def _reads_in_kernel(reader: Instruction, value: Instruction, opcode: str) -> bool:
-    if reader.opcode in _READERS:
-        return not (reader.opcode in _IN_PLACE and reader.operands[0] is value)
-    return opcode == "transpose" and reader.opcode in _READS_TRANSPOSED
+    if reader.opcode in _IN_PLACE:
+        return reader.operands[0] is not value
+    return reader.opcode in _READERS or (opcode == "transpose" and reader.opcode in _READS_TRANSPOSED)

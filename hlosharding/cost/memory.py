@@ -56,6 +56,14 @@ class PeakMemory:
         with blaming(self.module):
             return deep_stack(peak_memory)(self.module, self.kernels)
 
+    def is_at_most(self, nbytes: float) -> bool:
+        """Does the program hold no more?  One order that does not is enough: others are not looked for."""
+        if "found" in vars(self):
+            return self.found.bytes <= nbytes
+        with blaming(self.module):
+            is_enough = deep_stack(_Memory(self.module, kernels=self.kernels).runs_within)(nbytes)
+        return is_enough or self.found.bytes <= nbytes
+
 
 def peak_memory(module: Module, kernels: Kernels | None = None) -> Peak:
     """Bytes one device needs at the worst moment: arguments, results and all values alive.
@@ -123,10 +131,19 @@ class _Memory:
         self.peaks: dict[Computation, int] = {}
 
     def entry_peak(self, *, temporaries: bool = False) -> Peak:
+        return self._best(self.module.entry, self._freed_inputs, temporaries=temporaries)
+
+    def runs_within(self, nbytes: float) -> bool:
+        """Does so much do for the order of the text, or of XLA's schedule?"""
         entry = self.module.entry
+        order, hidden = self.order.get(entry) or _text_order(entry), self.kernels[entry]
+        walk = _BufferWalk(_Buffers(self, entry, order, hidden), order, self._freed_inputs)
+        return walk.peak(nbytes) is not None
+
+    @property
+    def _freed_inputs(self) -> set[int]:
         # An input that the user keeps on the host is copied to the device: a value like others.
-        frees = _donated_leaves(self.module) | _kept_on_host(self.module)[0]
-        return self._best(entry, frees, temporaries=temporaries)
+        return _donated_leaves(self.module) | _kept_on_host(self.module)[0]
 
     def byte_size(self, inst: Instruction) -> int:
         """Of an instruction's arrays, those in the memory that is counted."""
@@ -191,12 +208,17 @@ def order_by_memory(computation: Computation, hidden: Container[Instruction]) ->
 def _orders(
     computation: Computation, hidden: Container[Instruction], frees: Collection[int]
 ) -> list[Sequence[Instruction]]:
-    text, post = computation.instructions, computation.post_order()
-    if not _is_topological(text):
-        return [post]
+    text, post = _text_order(computation), computation.post_order()
+    if text is not computation.instructions:
+        return [text]
     some = [text] if post == text or len(post) != len(text) else [text, post]
     owned = _find_owned(computation, frees)
     return [*some, FreeingFirst(some[-1], _ALIASES, hidden, computation, owned).order()]
+
+
+def _text_order(computation: Computation) -> Sequence[Instruction]:
+    text = computation.instructions
+    return text if _is_topological(text) else computation.post_order()
 
 
 def _find_owned(computation: Computation, frees: Collection[int]) -> set[Instruction]:
@@ -396,7 +418,7 @@ class _Buffers:
                 read = held[op]
             else:
                 some = [found for o in op.operands if (found := inside[o] if o in hidden else held[o])]
-                read = some[0] if len(some) == 1 else dict.fromkeys(chain(*some))
+                read = some[0] if len(some) == 1 else dict.fromkeys(chain(*some)) if some else ()
             if op in hidden:
                 inside[op] = read
             if read and (op not in hidden or not op.users):
@@ -447,7 +469,7 @@ class _BufferWalk:
                 sizes[buffer] = 0
         return sizes
 
-    def peak(self, most: int, *, temporaries: bool = False) -> Peak | None:
+    def peak(self, most: float, *, temporaries: bool = False) -> Peak | None:
         """The worst moment; None where more than `most` is held."""
         memory, made_by, last_use, inputs = self.buffers.memory, self.buffers.made, self.last_use, self.buffers.inputs
         self.size = self._temporaries() if temporaries else [*self.buffers.size]

@@ -47,7 +47,9 @@ class FreeingFirst:
         """Of each value how many that read it have not run, and the sum of their places: of one, which it is."""
         self._find_reads(owned)
         self.missing = [len(set(operands)) for operands in self.operands]
-        self.moves = {place for place, op in enumerate(given) if memory_of(op) == "device"}
+        self.moves = {
+            place for place, op in enumerate(given) if op.opcode == "custom-call" and memory_of(op) == "device"
+        }
         self.done = [False] * len(given)
 
     def _find_reads(self, owned: Container[Instruction]) -> None:
@@ -58,12 +60,14 @@ class FreeingFirst:
             if opcode == "get-tuple-element":
                 reads = self._read_of_element(op, behind)
             else:
-                reads = found[0] if len(found) == 1 else tuple(dict.fromkeys(chain(*found)))
+                reads = found[0] if len(found) == 1 else tuple(dict.fromkeys(chain(*found))) if found else ()
             self.reads.append(reads)
-            if op in owned or not (self.is_name[place] or opcode in _NEVER_FREED):
+            if op in owned:
                 behind.append((place,))
+            elif opcode in _NEVER_FREED:
+                behind.append(())
             else:
-                behind.append(reads if opcode not in _NEVER_FREED else ())
+                behind.append(reads if self.is_name[place] else (place,))
             self._count_reader(place, 1)
 
     def _read_of_element(self, op: Instruction, behind: Sequence[Values]) -> Values:

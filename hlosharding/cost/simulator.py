@@ -10,7 +10,7 @@ made is reduced while the next one does.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -155,7 +155,8 @@ class _ProgramRun:
 
     def __init__(self, module: Module, report: CostReport) -> None:
         self.module, self.machine, self.dispatch = module, report.machine, report.machine.dispatch_seconds
-        self.rows = {row.instruction: row for row in report.rows}
+        self.rows = {row.instruction: row for row in report.rows if row.time_s or row.instruction.opcode in COLLECTIVES}
+        """Of what takes time, and of all collectives."""
         named = {op.name: op for op in self.rows} if report.combined else {}
         self.joined: dict[Instruction, tuple[Instruction, ...]] = {}
         """Of the first of collectives that run as one, the others."""
@@ -230,7 +231,10 @@ class _TaskGraph:
         self.place = {inst: n for n, inst in enumerate(self.ops)}
         self.firsts = {other: first for first, others in run.joined.items() for other in others if first in self.place}
         """Of collectives that run as one with an earlier one: which."""
-        self.prices = [_NOTHING if inst in self.firsts else run.price_of(inst) for inst in self.ops]
+        self.prices = [
+            run.price_of(inst) if (inst in run.rows or inst.opcode in CONTROL) and inst not in self.firsts else _NOTHING
+            for inst in self.ops
+        ]
         self.tasks = Tasks()
         before: Mapping[Instruction, Sequence[int]] = {}
         for _ in range(trips):
@@ -260,22 +264,24 @@ class _TaskGraph:
         return [*busy, len(self.launched) * self.run.dispatch]
 
     def _add_trip(self, before: Mapping[Instruction, Sequence[int]]) -> dict[Instruction, Sequence[int]]:
-        """Tasks of one more execution.  Of each op those that its readers wait for: it, or, where it takes no time, what
-        it waits for itself, if that is little.  `before`: the same of the trip before."""
-        first, tasks, firsts = len(self.tasks.seconds), self.tasks, self.firsts
+        """Tasks of one more execution.  Of each op those that its readers wait for: its own, or, where it takes no
+        time, those that it waits for itself, if these are few.  `before`: the same of the trip before."""
+        first, tasks, count = len(self.tasks.seconds), self.tasks, len(self.ops)
+        tasks.seconds += [price.seconds for price in self.prices]
+        tasks.lanes += [()] * count
+        tasks.waits += [()] * count
         here: dict[Instruction, Sequence[int]] = {}
         for number, (inst, price) in enumerate(zip(self.ops, self.prices, strict=True), first):
-            if inst in firsts:
-                here[inst] = here[firsts[inst]]
-                tasks.add(0.0, (), ())
+            if inst in self.firsts:
+                here[inst] = here[self.firsts[inst]]
                 continue
             waits = self._waits(inst, first, here, before)
             if price.seconds or len(waits) > _MOST_HANDED_ON or inst in here:
-                here[inst] = (number,)
-                tasks.add(price.seconds, (self._lane(inst, price.stream),) if price.seconds else (), waits)
+                here[inst], tasks.waits[number] = (number,), waits
+                if price.seconds:
+                    tasks.lanes[number] = (self._lane(inst, price.stream),)
             else:
                 here[inst] = waits
-                tasks.add(0.0, (), ())
         return here
 
     def _waits(
@@ -293,10 +299,10 @@ class _TaskGraph:
                 if later not in here:
                     place = self.place[self.firsts.get(later, later)]
                     here[later] = here.setdefault(self.ops[place], (first + place,))
-        found = [here[operand] for operand in operands]
+        found = [waits for operand in operands if (waits := here[operand])]
         if before:
             found += [before[self._given(inst)] for operand in operands if operand.opcode == "parameter"]
-        return found[0] if len(found) == 1 else tuple(dict.fromkeys(chain(*found)))
+        return found[0] if len(found) == 1 else tuple(dict.fromkeys(chain(*found))) if found else ()
 
     def _given(self, reader: Instruction) -> Instruction:
         """What the trip before hands on to a reader of the loop's carry: the element that it takes."""

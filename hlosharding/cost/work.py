@@ -79,13 +79,19 @@ def op_work(op: Instruction) -> OpWork:
     """
     opcode = op.opcode
     if opcode in _ARITHMETIC:
-        size, dtype = float(op.shape.size), op.shape.element_type
+        size = float(op.shape.size)
         flops, transcendentals = (0.0, size) if opcode in TRANSCENDENTAL else (size, 0.0)
-        return OpWork(flops, transcendentals, traffic_bytes(op), None, dtype)
+        return _arithmetic(flops, transcendentals, traffic_bytes(op), op.shape.element_type)
     if opcode in FREE or opcode in CONTROL:
         return NOTHING
     special = SPECIAL.get(opcode)
     return OpWork(0.0, 0.0, traffic_bytes(op)) if special is None else special(op)
+
+
+@lru_cache(maxsize=65536)
+def _arithmetic(flops: float, transcendentals: float, nbytes: float, dtype: str) -> OpWork:
+    # Remembered: most ops of a program are of these, and few of them differ.
+    return OpWork(flops, transcendentals, nbytes, None, dtype)
 
 
 def traffic_bytes(op: Instruction) -> float:
