@@ -294,33 +294,33 @@ _Made = list[tuple[int, tuple[int, ...]]]
 """Buffers that an op makes, each with those that it may overwrite."""
 
 
+@dataclass(eq=False)
 class _Buffers:
     """Who holds which buffer, in one computation, and who reads it."""
 
-    def __init__(
-        self,
-        memory: _Memory,
-        computation: Computation,
-        order: Sequence[Instruction],
-        hidden: Mapping[Instruction, Reads],
-    ) -> None:
-        self.memory, self.computation, self.hidden = memory, computation, hidden
+    memory: _Memory
+    computation: Computation
+    order: Sequence[Instruction]
+    """In which they are numbered."""
+    hidden: Mapping[Instruction, Reads]
+
+    def __post_init__(self) -> None:
         self.size: list[int] = []
         self.held: dict[Instruction, tuple[int, ...]] = {}
         self.made: dict[Instruction, _Made] = {}
-        self.inputs = sum(len(p.shape.leaves) for p in computation.parameters)
-        self._name_buffers(order)
-        self.read = dict(self._find_read(order))
-        self.results = self.held.get(computation.root, ())
+        self.inputs = sum(len(p.shape.leaves) for p in self.computation.parameters)
+        self._name_buffers()
+        self.read = dict(self._find_read())
+        self.results = self.held.get(self.computation.root, ())
 
     def _new(self, nbytes: int) -> int:
         self.size.append(nbytes)
         return len(self.size) - 1
 
-    def _name_buffers(self, order: Sequence[Instruction]) -> None:
+    def _name_buffers(self) -> None:
         for parameter in self.computation.parameters:
             self.held[parameter] = tuple([self._new(leaf.byte_size) for leaf in parameter.shape.leaves])
-        for op in order:
+        for op in self.order:
             made: _Made = []
             if op in self.hidden or op.opcode in _NO_MEMORY:
                 self.held[op] = ()
@@ -409,11 +409,11 @@ class _Buffers:
             return tuple(b for out, n in pairs if out in ([], [place]) for b in self.held[op.operands[n]])
         return ()
 
-    def _find_read(self, order: Sequence[Instruction]) -> Iterator[tuple[Instruction, Collection[int]]]:
+    def _find_read(self) -> Iterator[tuple[Instruction, Collection[int]]]:
         """The buffers that an op reads: what is computed where it is read reads its operands there."""
         held, hidden = self.held, self.hidden
         inside: dict[Instruction, Collection[int]] = {}
-        for op in order:
+        for op in self.order:
             if op.opcode == "get-tuple-element":
                 read = held[op]
             else:
@@ -487,13 +487,13 @@ class _BufferWalk:
                 held = live + (memory.inner_bytes(op) if op.called else 0)
                 if held > worst:
                     worst, at = held, op.name
-                    if worst > most:
-                        return None
+                if worst > most:
+                    return None
                 dead = (*dead, *(b for b, _ in made if last_use[b] < now))
             for buffer in self.alive.intersection(dead) if dead else ():
                 self.alive.discard(buffer)
                 live -= self.size[buffer]
-        return Peak(worst, at)
+        return Peak(worst, at) if worst <= most else None
 
     def _bytes_taken(self, now: int, buffer: int, victims: Sequence[int]) -> int:
         """What there is more when a buffer is made; none where it takes the place of one that dies there."""

@@ -7,6 +7,7 @@ them: recomputing these (`jax.checkpoint`) would save nothing.  XLA's ListMemory
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 from hlosharding.ir import Computation, Instruction, memory_of
@@ -17,42 +18,41 @@ Values = tuple[int, ...]
 """Ops that make them, by place in the given order."""
 
 
+@dataclass(eq=False)
 class FreeingFirst:
     """An order, but for ops that free as much as they make, at once or with the op behind them: these run when they
     can, and scalars before all else, which take no room and may be all that such an op lacks.
 
-    `names`: opcodes that make no value of their own; `hidden`: ops that are fused into their readers; `owned`: inputs,
-    or their elements, whose room is free behind their last readers.  Ops go by their places in the given order, in
-    lists: there are thousands, and each is asked about several times.
+    Ops go by their places in the given order, in lists: there are thousands, and each is asked about several times.
     """
 
-    def __init__(
-        self,
-        given: Sequence[Instruction],
-        names: Container[str],
-        hidden: Container[Instruction],
-        within: Computation,
-        owned: Container[Instruction] = (),
-    ) -> None:
-        self.given, self.root = given, within.root
+    given: Sequence[Instruction]
+    names: Container[str]
+    """Opcodes that make no value of their own."""
+    hidden: Container[Instruction]
+    """Ops that are fused into their readers."""
+    within: Computation
+    owned: Container[Instruction] = ()
+    """Inputs, or their elements, whose room is free behind their last readers."""
+
+    def __post_init__(self) -> None:
+        given, self.root = self.given, self.within.root
         self.places = {op: place for place, op in enumerate(given)}
         place_of = self.places.__getitem__
         self.operands = [list(map(place_of, op.operands)) for op in given]
         self.users = [list(map(place_of, op.users)) for op in given]
         self.sizes = [op.shape.byte_size for op in given]
-        self.is_name = [op.opcode in names or op in hidden for op in given]
+        self.is_name = [op.opcode in self.names or op in self.hidden for op in given]
         self.reads: list[Values] = []
         """The values that an op reads, through names and through what is fused into it."""
         self.readers, self.last_reader = [0] * len(given), [0] * len(given)
         """Of each value how many that read it have not run, and the sum of their places: of one, which it is."""
-        self._find_reads(owned)
+        self._find_reads()
         self.missing = [len(set(operands)) for operands in self.operands]
-        self.moves = {
-            place for place, op in enumerate(given) if op.opcode == "custom-call" and memory_of(op) == "device"
-        }
+        self.moves = {place for place, op in enumerate(given) if memory_of(op) == "device"}
         self.done = [False] * len(given)
 
-    def _find_reads(self, owned: Container[Instruction]) -> None:
+    def _find_reads(self) -> None:
         behind: list[Values] = []
         """Of each op what those read that read it."""
         for place, op in enumerate(self.given):
@@ -62,7 +62,7 @@ class FreeingFirst:
             else:
                 reads = found[0] if len(found) == 1 else tuple(dict.fromkeys(chain(*found))) if found else ()
             self.reads.append(reads)
-            if op in owned:
+            if op in self.owned:
                 behind.append((place,))
             elif opcode in _NEVER_FREED:
                 behind.append(())

@@ -236,9 +236,11 @@ class _TaskGraph:
             for inst in self.ops
         ]
         self.tasks = Tasks()
-        before: Mapping[Instruction, Sequence[int]] = {}
+        self.before: Mapping[Instruction, Sequence[int]] = {}
+        """Of each op the tasks of the last trip that its readers wait for: its own, or, where it takes no time, those
+        that it waits for itself, if these are few."""
         for _ in range(trips):
-            before = self._add_trip(before)
+            self.before = self._add_trip()
         self.count = len(self.tasks.seconds)
         self.launched = [n for n, inst in enumerate(self.ops) if self.prices[n].seconds and inst.opcode not in CONTROL]
         for trip in range(trips if run.dispatch else 0):
@@ -263,9 +265,8 @@ class _TaskGraph:
             busy[self._lane(inst, price.stream)] += price.seconds
         return [*busy, len(self.launched) * self.run.dispatch]
 
-    def _add_trip(self, before: Mapping[Instruction, Sequence[int]]) -> dict[Instruction, Sequence[int]]:
-        """Tasks of one more execution.  Of each op those that its readers wait for: its own, or, where it takes no
-        time, those that it waits for itself, if these are few.  `before`: the same of the trip before."""
+    def _add_trip(self) -> Mapping[Instruction, Sequence[int]]:
+        """Tasks of one more execution."""
         first, tasks, count = len(self.tasks.seconds), self.tasks, len(self.ops)
         tasks.seconds += [price.seconds for price in self.prices]
         tasks.lanes += [()] * count
@@ -275,7 +276,7 @@ class _TaskGraph:
             if inst in self.firsts:
                 here[inst] = here[self.firsts[inst]]
                 continue
-            waits = self._waits(inst, first, here, before)
+            waits = self._waits(inst, first, here)
             if price.seconds or len(waits) > _MOST_HANDED_ON or inst in here:
                 here[inst], tasks.waits[number] = (number,), waits
                 if price.seconds:
@@ -284,13 +285,7 @@ class _TaskGraph:
                 here[inst] = waits
         return here
 
-    def _waits(
-        self,
-        inst: Instruction,
-        first: int,
-        here: dict[Instruction, Sequence[int]],
-        before: Mapping[Instruction, Sequence[int]],
-    ) -> Sequence[int]:
+    def _waits(self, inst: Instruction, first: int, here: dict[Instruction, Sequence[int]]) -> Sequence[int]:
         """The tasks that an op waits for, of its trip and of the one before."""
         operands = inst.operands
         if inst in self.run.joined:
@@ -300,8 +295,8 @@ class _TaskGraph:
                     place = self.place[self.firsts.get(later, later)]
                     here[later] = here.setdefault(self.ops[place], (first + place,))
         found = [waits for operand in operands if (waits := here[operand])]
-        if before:
-            found += [before[self._given(inst)] for operand in operands if operand.opcode == "parameter"]
+        if self.before:
+            found += [self.before[self._given(inst)] for operand in operands if operand.opcode == "parameter"]
         return found[0] if len(found) == 1 else tuple(dict.fromkeys(chain(*found))) if found else ()
 
     def _given(self, reader: Instruction) -> Instruction:
