@@ -92,26 +92,23 @@ def best_of(found: Sequence[Alternative]) -> Alternative:
     def weight(one: Alternative) -> float:
         return weigh(objective, one.cost.comm_bytes, one.seconds)
 
-    def is_near(one: Alternative, other: Alternative) -> bool:  # about as good, or better
-        return weight(one) <= (1 + MARGIN) * weight(other)
-
     # What is worse need not be walked for its memory: it is not taken.  Nor what is worse than the best that fits.
-    worth = [first, *(one for one in found[1:] if is_near(one, first) or not first.is_held)]
+    worth = [first, *(one for one in found[1:] if weight(one) <= (1 + MARGIN) * weight(first) or not first.is_held)]
     if len(worth) == 1:
         return first
-    fitting: list[Alternative] = []
-    for one in sorted(worth, key=weight):
-        if fitting and not is_near(one, fitting[0]):
+    figures = [one.figures for one in worth]
+    if len({each[1:] for each in figures}) < len(figures):  # then peaks may decide
+        figures = [f._replace(peak_bytes=one.cost.peak_memory_bytes) for one, f in zip(worth, figures, strict=True)]
+    weights, fitting = [weight(one) for one in worth], list[int]()
+    for number in sorted(range(len(worth)), key=weights.__getitem__):
+        if fitting and weights[number] > (1 + MARGIN) * weights[fitting[0]]:
             break
-        if one.fits_beside(first):
-            fitting.append(one)
+        if worth[number].fits_beside(first):
+            fitting.append(number)
     if not fitting:
         return min(worth, key=lambda one: one.cost.peak_memory_bytes)
-    fitting.sort(key=found.index)
-    figures = [one.figures for one in fitting]
-    if len({each[1:] for each in figures}) < len(figures):  # then peaks may decide
-        figures = [f._replace(peak_bytes=one.cost.peak_memory_bytes) for one, f in zip(fitting, figures, strict=True)]
-    return fitting[best(objective, figures)]
+    fitting.sort()
+    return worth[fitting[best(objective, [figures[number] for number in fitting])]]
 
 
 def best_program(
