@@ -61,9 +61,9 @@ class Alternative:
 
     @property
     def figures(self) -> Figures:
-        """What it is compared by."""
+        """What it is compared by, memory apart."""
         calls = sum(one.executions for one in self.cost.collectives)
-        return Figures(self.seconds, self.cost.comm_bytes, calls, self.cost.peak_memory_bytes)
+        return Figures(self.seconds, self.cost.comm_bytes, calls)
 
     @cached_property
     def most_bytes(self) -> int:
@@ -74,33 +74,41 @@ class Alternative:
     def is_held(self) -> bool:
         """Has the machine so much memory?"""
         most = self.machine.memory_bytes
-        return self.most_bytes <= most or self.cost.peak_memory_bytes <= most
+        return self.most_bytes <= most or self.cost.memory.is_at_most(most)
 
     def fits_beside(self, first: Alternative) -> bool:
         """Does it hold about as much as the first, does the machine hold it, and does it save bytes by no more work?"""
-        is_lean = self.cost.peak_memory_bytes <= _MORE_MEMORY * first.cost.peak_memory_bytes
         is_work_priced = self.decisions.prices.objective == "time"
-        return is_lean and self.is_held and (is_work_priced or self.cost.flops <= MORE_WORK * first.cost.flops)
-
-
-def _is_near(one: Alternative, first: Alternative) -> bool:
-    """Is it about as good as the first, or better?"""
-    objective = first.decisions.prices.objective
-    least, found = (weigh(objective, each.cost.comm_bytes, each.seconds) for each in (first, one))
-    return found <= (1 + MARGIN) * least
+        if not is_work_priced and self.cost.flops > MORE_WORK * first.cost.flops:
+            return False
+        is_lean = self is first or self.cost.memory.is_at_most(_MORE_MEMORY * first.cost.peak_memory_bytes)
+        return is_lean and self.is_held
 
 
 def best_of(found: Sequence[Alternative]) -> Alternative:
     """The best of those that fit beside the first, propagation's own; where none does, the leanest."""
-    first = found[0]
-    # What is worse need not be walked for its memory: it is not taken.
-    worth = [first, *(one for one in found[1:] if _is_near(one, first) or not first.is_held)]
+    first, objective = found[0], found[0].decisions.prices.objective
+
+    def weight(one: Alternative) -> float:
+        return weigh(objective, one.cost.comm_bytes, one.seconds)
+
+    # What is worse need not be walked for its memory: it is not taken.  Nor what is worse than the best that fits.
+    worth = [first, *(one for one in found[1:] if weight(one) <= (1 + MARGIN) * weight(first) or not first.is_held)]
     if len(worth) == 1:
         return first
-    fitting = [one for one in worth if one.fits_beside(first)]
+    figures = [one.figures for one in worth]
+    if len({each[1:] for each in figures}) < len(figures):  # then peaks may decide
+        figures = [f._replace(peak_bytes=one.cost.peak_memory_bytes) for one, f in zip(worth, figures, strict=True)]
+    weights, fitting = [weight(one) for one in worth], list[int]()
+    for number in sorted(range(len(worth)), key=weights.__getitem__):
+        if fitting and weights[number] > (1 + MARGIN) * weights[fitting[0]]:
+            break
+        if worth[number].fits_beside(first):
+            fitting.append(number)
     if not fitting:
         return min(worth, key=lambda one: one.cost.peak_memory_bytes)
-    return fitting[best(first.decisions.prices.objective, [one.figures for one in fitting])]
+    fitting.sort()
+    return worth[fitting[best(objective, [figures[number] for number in fitting])]]
 
 
 def best_program(

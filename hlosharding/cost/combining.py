@@ -86,7 +86,8 @@ def _ancestors(computation: Computation, ops: list[Instruction]) -> dict[int, in
     for op in computation.instructions:
         bits = 0
         for operand in op.operands:
-            bits |= before.get(operand, 0)
+            if operand in before:
+                bits |= before[operand]
         for operand in op.control_predecessors:
             bits |= before.get(operand, 0)
         n = number.get(op)

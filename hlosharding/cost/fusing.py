@@ -20,8 +20,9 @@ _PART = frozenset({"broadcast", "dynamic-slice", "iota", "reverse", "slice", "tr
 _CHEAP = (ELEMENTWISE - TRANSCENDENTAL) | _PART
 _ONCE = TRANSCENDENTAL | frozenset({"concatenate", "copy", "divide", "gather", "pad", "remainder"})
 """Fused where there is a single reader; nobody computes these twice."""
-_READERS = _CHEAP | _ONCE | frozenset({"dynamic-update-slice", "map", "reduce", "scatter"})
+_READERS = _CHEAP | _ONCE | {"map", "reduce"}
 _IN_PLACE = frozenset({"dynamic-update-slice", "scatter"})
+"""They read all but what they write into."""
 _READS_TRANSPOSED = frozenset({"convolution", "dot"})
 """Products read their operands in any layout."""
 _MOST_READ = 96
@@ -38,7 +39,7 @@ bound; rows of 32,768 at 34, and at 23 where twice as many are."""
 
 def is_fused(module: Module) -> bool:
     """Has XLA fused this module already?"""
-    return any(i.opcode == "fusion" for i in module.instructions)
+    return bool(module.of_opcodes("fusion"))
 
 
 def find_hidden(computation: Computation, *, is_accelerator: bool = False) -> dict[Instruction, Reads]:
@@ -61,15 +62,22 @@ def find_hidden(computation: Computation, *, is_accelerator: bool = False) -> di
     more = _find_read_by_one(computation, hidden, is_accelerator=is_accelerator)
     if not more:
         return hidden
-    return reads_of_hidden(computation, {*hidden, *more})
+    return hide_more(computation, hidden, more)
 
 
-def reads_of_hidden(computation: Computation, hidden: Container[Instruction]) -> dict[Instruction, Reads]:
-    """What is read to compute each value that is not in memory."""
+def hide_more(
+    computation: Computation, hidden: dict[Instruction, Reads], more: Container[Instruction]
+) -> dict[Instruction, Reads]:
+    """`hidden`, with further values that are not in memory: what is read to compute each then."""
     found: dict[Instruction, Reads] = {}
-    for i in computation.instructions:
-        if i in hidden or (i.opcode in RENAMES and i.operands[0] in found):
-            found[i] = kernel_reads(i, found)
+    changed: set[Instruction] = set()
+    for op in computation.instructions:
+        is_new = op in more or (op.opcode in RENAMES and op.operands[0] in found and op not in hidden)
+        if is_new or (op in hidden and not changed.isdisjoint(op.operands)):
+            found[op] = kernel_reads(op, found)
+            changed.add(op)
+        elif op in hidden:
+            found[op] = hidden[op]
     return found
 
 
@@ -145,26 +153,27 @@ def kernel_bytes(
 
     `before`: what is read, or made, by a kernel that is one with it.
     """
+    operands = op.operands
     if op in hidden:
         return 0.0
-    for place, operand in enumerate(op.operands):
+    if not before and hidden.keys().isdisjoint(operands):
+        return nbytes
+    for place, operand in enumerate(operands):
         if operand in hidden or operand in before:
             nbytes -= _share(op, place) * operand.shape.byte_size
-    if not before and hidden.keys().isdisjoint(op.operands):
-        return max(0.0, nbytes)
     reads = kernel_reads(op, hidden).items()
-    return max(0.0, nbytes) + sum(n for source, n in reads if source not in op.operands and source not in before)
+    return max(0.0, nbytes) + sum([n for source, n in reads if source not in operands and source not in before])
 
 
 def find_ops_inside(op: Instruction, hidden: Container[Instruction]) -> set[Instruction]:
     """The `hidden` ops that the kernel which ends in `op` computes on its way."""
     found: set[Instruction] = set()
-    waiting = [*op.operands]
-    while waiting:
-        operand = waiting.pop()
-        if operand in hidden and operand not in found:
-            found.add(operand)
-            waiting += operand.operands
+    waiting = [op]
+    for reader in waiting:
+        for operand in reader.operands:
+            if operand in hidden and operand not in found:
+                found.add(operand)
+                waiting.append(operand)
     return found
 
 
@@ -180,6 +189,8 @@ def find_read_in_place(op: Instruction, hidden: Mapping[Instruction, Reads]) -> 
     >>> find_read_in_place(main.add("add", x.shape, (z, turned)), {z: {x: 256}, turned: {y: 256}})
     [%param_0 = f32[8,8] parameter()]
     """
+    if hidden.keys().isdisjoint(op.operands):
+        return list(dict.fromkeys(op.operands))
     found: dict[Instruction, None] = {}
     elsewhere: set[Instruction] = set()
     waiting, seen = [op], {op}
@@ -196,12 +207,27 @@ def find_read_in_place(op: Instruction, hidden: Mapping[Instruction, Reads]) -> 
 
 
 def kernel_reads(op: Instruction, hidden: Mapping[Instruction, Reads]) -> Reads:
-    """Of the kernel that ends in `op`: operands in memory, and what is read to compute those that are not."""
+    """Of the kernel that ends in `op`: operands in memory, and what is read to compute those that are not.
+
+    For reading: what is read for a single operand's sake is the operand's own.
+    """
     reads: Reads = {}
+    is_own = False
     for place, operand in enumerate(op.operands):
-        share = _share(op, place)
-        for source, nbytes in hidden.get(operand, {operand: operand.shape.byte_size}).items():
-            reads[source] = max(reads.get(source, 0), int(share * nbytes))
+        found = hidden.get(operand)
+        if found is None:
+            found = {operand: operand.shape.byte_size}
+        if not place and op.opcode in PART_READERS:
+            share = _share(op, place)
+            found = {source: int(share * nbytes) for source, nbytes in found.items()}
+        if not reads:
+            reads = found
+            continue
+        if not is_own:
+            reads, is_own = {**reads}, True
+        for source, nbytes in found.items():
+            if nbytes > reads.get(source, -1):
+                reads[source] = nbytes
     return reads
 
 
@@ -220,21 +246,19 @@ def _moves_less(read: int, written: int, readers: int) -> bool:
 def _kernels_that_read(i: Instruction, root: Instruction) -> int:
     """How many readers could compute the value themselves; 0 where one of them cannot."""
     readers = 0
-    stack = [(i, user) for user in i.users]
-    while stack:
-        value, user = stack.pop()
-        if user.opcode in RENAMES:
-            if user is root:
+    names = [i]
+    for value in names:
+        for user in value.users:
+            if user.opcode in _READERS or _reads_in_kernel(user, value, i.opcode):
+                readers += 1
+            elif user.opcode not in RENAMES or user is root:
                 return 0
-            stack += [(user, further) for further in user.users]
-        elif _reads_in_kernel(user, value, i.opcode):
-            readers += 1
-        else:
-            return 0
+            else:
+                names.append(user)
     return readers
 
 
 def _reads_in_kernel(reader: Instruction, value: Instruction, opcode: str) -> bool:
-    if reader.opcode in _READERS:
-        return not (reader.opcode in _IN_PLACE and reader.operands[0] is value)
-    return opcode == "transpose" and reader.opcode in _READS_TRANSPOSED
+    if reader.opcode in _IN_PLACE:
+        return reader.operands[0] is not value
+    return reader.opcode in _READERS or (opcode == "transpose" and reader.opcode in _READS_TRANSPOSED)

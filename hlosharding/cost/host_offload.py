@@ -23,7 +23,7 @@ _NONE: frozenset[int] = frozenset()
 
 def leaves_on_host(module: Module) -> HostLeaves:
     """The leaves on the host, of every instruction that has such."""
-    moves = [i for i in module.instructions if memory_of(i) is not None]
+    moves = [i for i in module.of_opcodes("custom-call") if memory_of(i) is not None]
     if not moves:
         return {}
     sites = callers(module)

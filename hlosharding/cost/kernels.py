@@ -17,11 +17,11 @@ from hlosharding.cost.fusing import (
     find_hidden,
     find_ops_inside,
     find_read_in_place,
+    hide_more,
     is_fused,
     kernel_bytes,
     kernel_reads,
     num_elements,
-    reads_of_hidden,
 )
 from hlosharding.ir import RENAMES, Computation, Instruction, Module
 
@@ -86,7 +86,7 @@ def join_kernels(computation: Computation, hidden: dict[Instruction, Reads]) -> 
     groups = _Joining(computation, hidden).find_groups()
     inside = {op for group in groups for op in _find_kept_inside(group, computation, hidden)}
     if inside:
-        hidden = reads_of_hidden(computation, {*hidden, *inside})
+        hidden = hide_more(computation, hidden, inside)
     return hidden, _find_read_before(groups, hidden)
 
 
@@ -113,26 +113,31 @@ class _Joining:
 
     def __init__(self, computation: Computation, hidden: Mapping[Instruction, Reads]) -> None:
         self.levels: dict[Instruction, int] = {}
+        """Of arrays, and of other names of them."""
         self.at: dict[Key, _KernelGroup] = {}
         self.places = {op: place for place, op in enumerate(computation.instructions)}
         for op in computation.instructions:
-            if op not in hidden and (op.opcode not in RENAMES or op.is_root):
-                self._place(op, {_array_behind(value) for value in kernel_reads(op, hidden)}, hidden)
+            if op in hidden:
+                continue
+            if op.opcode in RENAMES and op is not computation.root:
+                self.levels[op] = self.levels[op.operands[0]]
+            elif op.opcode in POINTWISE or op.opcode == "reduce":
+                self._place(op, hidden)
+            else:
+                self.levels[op] = max([self.levels[value] for value in kernel_reads(op, hidden)], default=-1) + 1
 
     def find_groups(self) -> list[list[Instruction]]:
         """Those of several kernels, in the program's order."""
         found = {id(group): group.ops for group in self.at.values() if len(group.ops) > 1}.values()
         return [sorted(ops, key=self.places.__getitem__) for ops in found]
 
-    def _place(self, op: Instruction, reads: set[Instruction], hidden: Mapping[Instruction, Reads]) -> None:
-        if op.opcode not in POINTWISE and op.opcode != "reduce":
-            self.levels[op] = max((self.levels[value] for value in reads), default=-1) + 1
-            return
+    def _place(self, op: Instruction, hidden: Mapping[Instruction, Reads]) -> None:
         size = num_elements(op)
         values = [_array_behind(value) for value in find_read_in_place(op, hidden) if value.shape.size == size]
         # Behind what it reads; beside what makes, element by element, what it reads so.
         beside = {value for value in values if value.opcode in POINTWISE}
-        level = max((self.levels[value] + (value not in beside) for value in reads), default=0)
+        reads = kernel_reads(op, hidden)
+        level = max([self.levels[value] + (_array_behind(value) not in beside) for value in reads], default=0)
         self.levels[op] = level
         self._join(_KernelGroup([op], [(level, size, value) for value in (*values, op)]))
 

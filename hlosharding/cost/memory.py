@@ -9,10 +9,10 @@ the best of text order, post order, and an order that frees first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 from hlosharding.cost.fusing import POINTWISE, Reads, find_read_in_place
@@ -55,6 +55,14 @@ class PeakMemory:
     def found(self) -> Peak:
         with blaming(self.module):
             return deep_stack(peak_memory)(self.module, self.kernels)
+
+    def is_at_most(self, nbytes: float) -> bool:
+        """Does the program hold no more?  One order that does not is enough: others are not looked for."""
+        if "found" in vars(self):
+            return self.found.bytes <= nbytes
+        with blaming(self.module):
+            is_enough = deep_stack(_Memory(self.module, kernels=self.kernels).runs_within)(nbytes)
+        return is_enough or self.found.bytes <= nbytes
 
 
 def peak_memory(module: Module, kernels: Kernels | None = None) -> Peak:
@@ -123,10 +131,19 @@ class _Memory:
         self.peaks: dict[Computation, int] = {}
 
     def entry_peak(self, *, temporaries: bool = False) -> Peak:
+        return self._best(self.module.entry, self._freed_inputs, temporaries=temporaries)
+
+    def runs_within(self, nbytes: float) -> bool:
+        """Does so much do for the order of the text, or of XLA's schedule?"""
         entry = self.module.entry
+        order, hidden = self.order.get(entry) or _text_order(entry), self.kernels[entry]
+        walk = _BufferWalk(_Buffers(self, entry, order, hidden), order, self._freed_inputs)
+        return walk.peak(nbytes) is not None
+
+    @property
+    def _freed_inputs(self) -> set[int]:
         # An input that the user keeps on the host is copied to the device: a value like others.
-        frees = _donated_leaves(self.module) | _kept_on_host(self.module)[0]
-        return self._best(entry, frees, temporaries=temporaries)
+        return _donated_leaves(self.module) | _kept_on_host(self.module)[0]
 
     def byte_size(self, inst: Instruction) -> int:
         """Of an instruction's arrays, those in the memory that is counted."""
@@ -146,10 +163,13 @@ class _Memory:
         hidden = self.kernels[computation]
         scheduled = self.order.get(computation)
         orders = [scheduled] if scheduled else _orders(computation, hidden, frees)
-        first = _BufferWalk(self, computation, orders[0], hidden, frees)
-        named = None if temporaries else first  # their numbers tell which of two of one size is placed first
-        walks = [first, *(_BufferWalk(self, computation, order, hidden, frees, named) for order in orders[1:])]
-        return min((walk.peak(temporaries=temporaries) for walk in walks), key=lambda p: p.bytes)
+        buffers, best = _Buffers(self, computation, orders[0], hidden), Peak(_FOREVER, "")
+        # The last order is mostly the best: the others are given up where they hold more.  Of equal ones the first.
+        for order in reversed(orders):
+            if temporaries:  # the numbers of buffers tell which of two of one size is placed first
+                buffers = _Buffers(self, computation, order, hidden)
+            best = _BufferWalk(buffers, order, frees).peak(best.bytes, temporaries=temporaries) or best
+        return best
 
     def inner_bytes(self, op: Instruction) -> int:
         """Bytes an op's computations need beyond its operands and results."""
@@ -188,12 +208,17 @@ def order_by_memory(computation: Computation, hidden: Container[Instruction]) ->
 def _orders(
     computation: Computation, hidden: Container[Instruction], frees: Collection[int]
 ) -> list[Sequence[Instruction]]:
-    text, post = computation.instructions, computation.post_order()
-    if not _is_topological(text):
-        return [post]
+    text, post = _text_order(computation), computation.post_order()
+    if text is not computation.instructions:
+        return [text]
     some = [text] if post == text or len(post) != len(text) else [text, post]
     owned = _find_owned(computation, frees)
     return [*some, FreeingFirst(some[-1], _ALIASES, hidden, computation, owned).order()]
+
+
+def _text_order(computation: Computation) -> Sequence[Instruction]:
+    text = computation.instructions
+    return text if _is_topological(text) else computation.post_order()
 
 
 def _find_owned(computation: Computation, frees: Collection[int]) -> set[Instruction]:
@@ -270,32 +295,23 @@ _Made = list[tuple[int, tuple[int, ...]]]
 
 
 @dataclass(eq=False)
-class _BufferWalk:
-    """One computation in one order: first who holds which buffer until when, then how much is held."""
+class _Buffers:
+    """Who holds which buffer, in one computation, and who reads it."""
 
     memory: _Memory
     computation: Computation
     order: Sequence[Instruction]
+    """In which they are numbered."""
     hidden: Mapping[Instruction, Reads]
-    frees: set[int]
-    named: _BufferWalk | None = None
-    """Another order, the names of whose buffers are taken over."""
 
     def __post_init__(self) -> None:
         self.size: list[int] = []
         self.held: dict[Instruction, tuple[int, ...]] = {}
         self.made: dict[Instruction, _Made] = {}
         self.inputs = sum(len(p.shape.leaves) for p in self.computation.parameters)
-        self.kept = set(range(self.inputs)) - self.frees
-        if self.named is None:
-            self._name_buffers()
-        else:
-            self.size, self.held, self.made = [*self.named.size], self.named.held, self.named.made
-        self.given = sum(self.size[: self.inputs])
-        self.last_use = [-1] * len(self.size)
-        self._find_last_uses()
-
-    # Buffers
+        self._name_buffers()
+        self.read = dict(self._find_read())
+        self.results = self.held.get(self.computation.root, ())
 
     def _new(self, nbytes: int) -> int:
         self.size.append(nbytes)
@@ -393,25 +409,40 @@ class _BufferWalk:
             return tuple(b for out, n in pairs if out in ([], [place]) for b in self.held[op.operands[n]])
         return ()
 
-    # Life times
-
-    def _find_last_uses(self) -> None:
-        order, hidden, held, last_use = self.order, self.hidden, self.held, self.last_use
-        when = {op: number for number, op in enumerate(order)}
-        for op in reversed(order):
+    def _find_read(self) -> Iterator[tuple[Instruction, Collection[int]]]:
+        """The buffers that an op reads: what is computed where it is read reads its operands there."""
+        held, hidden = self.held, self.hidden
+        inside: dict[Instruction, Collection[int]] = {}
+        for op in self.order:
+            if op.opcode == "get-tuple-element":
+                read = held[op]
+            else:
+                some = [found for o in op.operands if (found := inside[o] if o in hidden else held[o])]
+                read = some[0] if len(some) == 1 else dict.fromkeys(chain(*some)) if some else ()
             if op in hidden:
-                # Computed where it is read: so its operands are read there.
-                when[op] = max([when[user] for user in op.users], default=when[op])
-        for op in order:
-            now = when[op]
-            for operand in op.operands:
-                for buffer in held[operand] if op.opcode != "get-tuple-element" else held.get(op, ()):
-                    if last_use[buffer] < now:
-                        last_use[buffer] = now
-        leaving = _kept_on_host(self.memory.module)[1] if self.computation.is_entry else ()
-        for place, buffer in enumerate(held.get(self.computation.root, ())):
+                inside[op] = read
+            if read and (op not in hidden or not op.users):
+                yield op, read
+
+
+class _BufferWalk:
+    """A computation in one order: how long each buffer is held, then how much at once."""
+
+    def __init__(self, buffers: _Buffers, order: Sequence[Instruction], frees: set[int]) -> None:
+        self.buffers, self.order = buffers, order
+        self.kept = set(range(buffers.inputs)) - frees
+        self.last_use = self._find_last_uses()
+
+    def _find_last_uses(self) -> list[int]:
+        last_use, read, buffers = [-1] * len(self.buffers.size), self.buffers.read, self.buffers
+        for now, op in enumerate(self.order):
+            for buffer in read.get(op, ()):
+                last_use[buffer] = now
+        leaving = _kept_on_host(buffers.memory.module)[1] if buffers.computation.is_entry else ()
+        for place, buffer in enumerate(buffers.results):
             if place not in leaving:  # results for the host leave as soon as they are there
                 last_use[buffer] = _FOREVER
+        return last_use
 
     def _temporaries(self) -> list[int]:
         """Sizes, with arguments and results as nothing, and what lies in the place of a result before that is made, or
@@ -419,56 +450,62 @@ class _BufferWalk:
 
         As XLA's BufferAssigner does it: the largest first, each where it fits and meets nobody.
         """
-        inputs = self.inputs
-        made = [(now, *each) for now, op in enumerate(self.order) for each in self.made.get(op, ())]
+        inputs, size, last_use = self.buffers.inputs, self.buffers.size, self.last_use
+        made = [(now, *each) for now, op in enumerate(self.order) for each in self.buffers.made.get(op, ())]
         born = {buffer: now for now, buffer, _ in made}
         victims = {buffer: found for _, buffer, found in made}
-        results = {b: n for n, b in enumerate(self.held.get(self.computation.root, ())) if b >= inputs}
-        lives = {b: _Life(b, born[b], self.last_use[b], victims[b]) for b in born}
-        arguments = {n: _Life(a, 0, self.last_use[a], ()) for n, a in _result_places(self.memory.module).items()}
+        results = {b: n for n, b in enumerate(self.buffers.results) if b >= inputs}
+        lives = {b: _Life(b, born[b], last_use[b], victims[b]) for b in born}
+        arguments = {n: _Life(a, 0, last_use[a], ()) for n, a in _result_places(self.buffers.memory.module).items()}
         first = {b: [lives[b], *filter(None, [arguments.get(results[b])])] for b in results.keys() & born.keys()}
-        places = [(self.size[b], first[b]) for b in sorted(first, key=self.size.__getitem__)]
-        sizes = [0 if b < inputs or b in results else size for b, size in enumerate(self.size)]
+        places = [(size[b], first[b]) for b in sorted(first, key=size.__getitem__)]
+        sizes = [0 if b < inputs or b in results else nbytes for b, nbytes in enumerate(size)]
         for buffer in sorted(born, key=lambda b: -sizes[b]):
             life = lives[buffer]
-            there = [held for size, held in places if size >= sizes[buffer] > 0]
+            there = [held for nbytes, held in places if nbytes >= sizes[buffer] > 0]
             place = next((held for held in there if not any(life.meets(other) for other in held)), None)
             if place is not None:
                 place.append(life)
                 sizes[buffer] = 0
         return sizes
 
-    def peak(self, *, temporaries: bool = False) -> Peak:
-        if temporaries:
-            self.size, self.given = self._temporaries(), 0
-        size, last_use = self.size, self.last_use
+    def peak(self, most: float, *, temporaries: bool = False) -> Peak | None:
+        """The worst moment; None where more than `most` is held."""
+        memory, made_by, last_use, inputs = self.buffers.memory, self.buffers.made, self.last_use, self.buffers.inputs
+        self.size = self._temporaries() if temporaries else [*self.buffers.size]
+        self.alive = set(range(inputs))
         dying: dict[int, list[int]] = {}
         for buffer, moment in enumerate(last_use):
             if buffer not in self.kept:
                 dying.setdefault(moment, []).append(buffer)
-        live, worst, at, alive = self.given, self.given, "", set(range(self.inputs))
+        live, at = sum(self.size[:inputs]), ""
+        worst = live
         for now, op in enumerate(self.order):
-            made = self.made.get(op, ())
-            for buffer, victims in made:
-                victim = next((v for v in victims if self._dies(v, now, size[buffer]) and v in alive), None)
-                if victim is None:
-                    live += size[buffer]
-                else:
-                    alive.discard(victim)
-                    size[buffer] = size[victim]
-                alive.add(buffer)
-            inner = self.memory.inner_bytes(op) if op.called else 0
-            if live + inner > worst:
-                worst, at = live + inner, op.name
-            unused = [b for b, _ in made if last_use[b] < now]
-            for buffer in (*dying.get(now, ()), *unused):
-                if buffer in alive:
-                    alive.discard(buffer)
-                    live -= size[buffer]
-        return Peak(worst, at)
+            made, dead = made_by.get(op, ()), dying.get(now, ())
+            if made or op.called:
+                live += sum([self._bytes_taken(now, *each) for each in made])
+                held = live + (memory.inner_bytes(op) if op.called else 0)
+                if held > worst:
+                    worst, at = held, op.name
+                if worst > most:
+                    return None
+                dead = (*dead, *(b for b, _ in made if last_use[b] < now))
+            for buffer in self.alive.intersection(dead) if dead else ():
+                self.alive.discard(buffer)
+                live -= self.size[buffer]
+        return Peak(worst, at) if worst <= most else None
 
-    def _dies(self, buffer: int, now: int, needed: int) -> bool:
-        return self.last_use[buffer] <= now and buffer not in self.kept and self.size[buffer] >= needed > 0
+    def _bytes_taken(self, now: int, buffer: int, victims: Sequence[int]) -> int:
+        """What there is more when a buffer is made; none where it takes the place of one that dies there."""
+        size, needed = self.size, self.size[buffer]
+        self.alive.add(buffer)
+        for victim in victims:
+            is_dying = self.last_use[victim] <= now and victim not in self.kept and size[victim] >= needed > 0
+            if is_dying and victim in self.alive:
+                self.alive.discard(victim)
+                size[buffer] = size[victim]
+                return 0
+        return needed
 
 
 def _find_start(op: Instruction) -> Instruction:

@@ -29,13 +29,13 @@ from hlosharding.cost.work import CONTROL, FREE, OpWork, op_work
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import CostError
 from hlosharding.ir import (
+    COLLECTIVES_AND_STARTS,
     Computation,
     GuessedLoop,
     Instruction,
     Module,
     Runs,
     blaming,
-    collective_kind,
     executions,
     guessed_loops,
     with_trip_counts,
@@ -43,6 +43,7 @@ from hlosharding.ir import (
 from hlosharding.notebook import InNotebooks
 from hlosharding.spmd import Collective, devices_of, module_of, read_collective
 
+_NO_OPS = FREE | CONTROL
 NOTHING_STATED: Mapping[str, int] = MappingProxyType({})
 
 
@@ -241,45 +242,46 @@ class _PriceTable:
     def add(self, computation: Computation, runs: Runs) -> None:
         inside: dict[Instruction, float] = {}
         found: dict[Instruction, Collective] = {}
-        first = len(self.rows)
+        places: dict[Instruction, int] = {}
+        """Numbers of their rows."""
         for op in computation.instructions:
             opcode = op.opcode
-            if opcode in FREE or opcode in CONTROL:
+            if opcode in _NO_OPS:
                 continue
-            kind = collective_kind(opcode)
-            if kind is not None:
+            if opcode in COLLECTIVES_AND_STARTS:
+                kind = opcode.removesuffix("-start")
                 found[op] = read_collective(op, kind, runs, self.devices, self.causes.get(op.id))
+                places[op] = len(self.rows)
                 self._add_collective(op, found[op], runs)
-            elif crosses(op, self.away):
+            elif opcode == "custom-call" and crosses(op, self.away):
                 self._add_move(op, runs)
             elif not runs.is_fused and op not in self.away:  # on the host all is done in place
                 self._add_local(op, runs, inside)
         if self.combine:
-            self._combine(computation, found, first)
-        self.comm_s += sum(row.time_s for row in self.rows[first:] if row.instruction in found)
+            self._combine(computation, found, places)
+        self.comm_s += sum([self.rows[number].time_s for number in places.values()])
 
     def _add_local(self, op: Instruction, runs: Runs, inside: dict[Instruction, float]) -> None:
         """A kernel's bytes and seconds stand at its last op.  `inside`: operations of those that have none."""
         count, work = runs.count, op_work(op)
-        moved = seconds = 0.0
-        bound: Part = "flops_s"
+        flops = work.flops * count
+        self.transcendentals += work.transcendentals * count
         kernel = self.kernels.kernel_ending_in(op, work.bytes)
         if kernel is None:
             inside[op] = count_operations(work)
-        else:
-            moved, launch = kernel.nbytes, kernel.starts * self.machine.launch
-            others = sum(inside.get(part, 0.0) for part in kernel.others)
-            running = local_time(work, moved, self.machine, others) - self.machine.launch
-            seconds, bound = launch + running, _bound_of_kernel(launch, running, moved, self.machine)
-            self.num_kernels += count * kernel.starts
-            if work.matrix is not None and bound == "flops_s":
-                self.matrix_s += running * count
-                if not work.transcendentals:
-                    self.products[len(self.rows)] = running * count
-        self.transcendentals += work.transcendentals * count
-        self.compute_s += seconds * count
-        flops, whole = work.flops * count, seconds * count
-        self.rows.append(Priced(op, count, flops, moved * count, 0.0, whole, runs.is_exact, bound))
+            self.rows.append(Priced(op, count, flops, 0.0, 0.0, 0.0, runs.is_exact, "flops_s"))
+            return
+        moved, launch = kernel.nbytes, kernel.starts * self.machine.launch
+        others = sum([inside.get(part, 0.0) for part in kernel.others])
+        running = local_time(work, moved, self.machine, others) - self.machine.launch
+        seconds, bound = (launch + running) * count, _bound_of_kernel(launch, running, moved, self.machine)
+        self.num_kernels += count * kernel.starts
+        if work.matrix is not None and bound == "flops_s":
+            self.matrix_s += running * count
+            if not work.transcendentals:
+                self.products[len(self.rows)] = running * count
+        self.compute_s += seconds
+        self.rows.append(Priced(op, count, flops, moved * count, 0.0, seconds, runs.is_exact, bound))
 
     def _add_move(self, op: Instruction, runs: Runs) -> None:
         nbytes, seconds = op.shape.byte_size * runs.count, _move_seconds(op, self.machine) * runs.count
@@ -295,13 +297,11 @@ class _PriceTable:
         link: Part = "between_s" if placement_of(found, self.machine).nodes > 1 else "inside_s"
         self.rows.append(Priced(op, runs.count, flops, 0.0, found.bytes_per_device, seconds, runs.is_exact, link))
 
-    def _combine(self, computation: Computation, found: Mapping[Instruction, Collective], first: int) -> None:
-        """Give those that run as one, in the rows from the `first`, their shares of its time."""
-        groups = find_combined(computation, found)
-        if not groups:
-            return
-        places = {row.instruction: n for n, row in enumerate(self.rows[first:], first) if row.instruction in found}
-        for group in groups:
+    def _combine(
+        self, computation: Computation, found: Mapping[Instruction, Collective], places: Mapping[Instruction, int]
+    ) -> None:
+        """Give those that run as one, in their rows, their shares of its time."""
+        for group in find_combined(computation, found):
             members = tuple(found[op] for op in group)
             whole = replace(members[0], nbytes=sum(one.nbytes for one in members))
             rate = collective_seconds(whole, self.machine) / whole.nbytes if whole.nbytes else 0.0
@@ -323,10 +323,10 @@ class _PriceTable:
     def report(self, memory: PeakMemory, on_host: int) -> CostReport:
         dispatch_s = self.num_kernels * self.machine.dispatch_seconds
         return CostReport(
-            flops=sum((row.flops for row in self.rows), 0.0),
+            flops=sum([row.flops for row in self.rows], 0.0),
             transcendentals=self.transcendentals,
-            memory_traffic_bytes=sum((row.bytes for row in self.rows), 0.0),
-            comm_bytes=sum((row.comm_bytes for row in self.rows), 0.0),
+            memory_traffic_bytes=sum([row.bytes for row in self.rows], 0.0),
+            comm_bytes=sum([row.comm_bytes for row in self.rows], 0.0),
             time_s=max(self.compute_s + self.comm_s + self.host_s, dispatch_s),
             compute_s=self.compute_s,
             comm_s=self.comm_s,

@@ -10,7 +10,8 @@ made is reduced while the next one does.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from hlosharding.cost import machines
@@ -47,6 +48,9 @@ OVERLAPS: Mapping[str, Overlap] = {
 """By opcode, which overlap it is that `Machine.synchronous` switches off."""
 _ONCE = Trips(1, True)
 _COMPUTING = STREAMS.index("compute")
+_MOST_HANDED_ON = 16
+"""Tasks that an op without time names to its readers in its place: a tuple of a thousand values that a thousand ops
+read would have them name a million."""
 
 
 @deep_stack
@@ -151,7 +155,8 @@ class _ProgramRun:
 
     def __init__(self, module: Module, report: CostReport) -> None:
         self.module, self.machine, self.dispatch = module, report.machine, report.machine.dispatch_seconds
-        self.rows = {row.instruction: row for row in report.rows}
+        self.rows = {row.instruction: row for row in report.rows if row.time_s or row.instruction.opcode in COLLECTIVES}
+        """Of what takes time, and of all collectives."""
         named = {op.name: op for op in self.rows} if report.combined else {}
         self.joined: dict[Instruction, tuple[Instruction, ...]] = {}
         """Of the first of collectives that run as one, the others."""
@@ -171,16 +176,16 @@ class _ProgramRun:
 
     def price_of(self, inst: Instruction) -> _Price:
         """Of an op."""
+        row = self.rows.get(inst)
+        if row is not None:
+            seconds = row.time_s + sum([self.rows[other].time_s for other in self.joined.get(inst, ())])
+            return _Price(seconds / row.executions, _stream(inst), row.part) if seconds else _NOTHING
         if inst.opcode == "while":
             return self._loop(inst, trip_count(inst))
         if inst.opcode in ("conditional", "call"):
             longest = max((self.execute(each) for each in inst.called), key=lambda found: found.seconds)
             return _Price(longest.seconds, bound=longest.breakdown)
-        row = self.rows.get(inst)
-        if row is None or not row.executions:
-            return _NOTHING
-        seconds = row.time_s + sum(self.rows[other].time_s for other in self.joined.get(inst, ()))
-        return _Price(seconds / row.executions, _stream(inst), row.part)
+        return _NOTHING
 
     def _loop(self, inst: Instruction, trips: Trips) -> _Price:
         body, condition = while_parts(inst)
@@ -224,15 +229,18 @@ class _TaskGraph:
     def __init__(self, computation: Computation, run: _ProgramRun, trips: int = 1) -> None:
         self.ops, self.run = computation.instructions, run
         self.place = {inst: n for n, inst in enumerate(self.ops)}
-        firsts = {other: first for first, others in run.joined.items() for other in others if first in self.place}
-        for other, first in firsts.items():
-            self.place[other] = self.place[first]
-        self.prices = [_NOTHING if inst in firsts else run.price_of(inst) for inst in self.ops]
+        self.firsts = {other: first for first, others in run.joined.items() for other in others if first in self.place}
+        """Of collectives that run as one with an earlier one: which."""
+        self.prices = [
+            run.price_of(inst) if (inst in run.rows or inst.opcode in CONTROL) and inst not in self.firsts else _NOTHING
+            for inst in self.ops
+        ]
         self.tasks = Tasks()
-        for trip in range(trips):
-            for inst, price in zip(self.ops, self.prices, strict=True):
-                lanes = (self._lane(inst, price.stream),) if price.seconds else ()
-                self.tasks.add(price.seconds, lanes, tuple(self._waits(inst, trip, inst in firsts)))
+        self.before: Mapping[Instruction, Sequence[int]] = {}
+        """Of each op the tasks of the last trip that its readers wait for: its own, or, where it takes no time, those
+        that it waits for itself, if these are few."""
+        for _ in range(trips):
+            self.before = self._add_trip()
         self.count = len(self.tasks.seconds)
         self.launched = [n for n, inst in enumerate(self.ops) if self.prices[n].seconds and inst.opcode not in CONTROL]
         for trip in range(trips if run.dispatch else 0):
@@ -257,16 +265,39 @@ class _TaskGraph:
             busy[self._lane(inst, price.stream)] += price.seconds
         return [*busy, len(self.launched) * self.run.dispatch]
 
-    def _waits(self, inst: Instruction, trip: int, is_joined: bool) -> Iterable[int]:
+    def _add_trip(self) -> Mapping[Instruction, Sequence[int]]:
+        """Tasks of one more execution."""
+        first, tasks, count = len(self.tasks.seconds), self.tasks, len(self.ops)
+        tasks.seconds += [price.seconds for price in self.prices]
+        tasks.lanes += [()] * count
+        tasks.waits += [()] * count
+        here: dict[Instruction, Sequence[int]] = {}
+        for number, (inst, price) in enumerate(zip(self.ops, self.prices, strict=True), first):
+            if inst in self.firsts:
+                here[inst] = here[self.firsts[inst]]
+                continue
+            waits = self._waits(inst, first, here)
+            if price.seconds or len(waits) > _MOST_HANDED_ON or inst in here:
+                here[inst], tasks.waits[number] = (number,), waits
+                if price.seconds:
+                    tasks.lanes[number] = (self._lane(inst, price.stream),)
+            else:
+                here[inst] = waits
+        return here
+
+    def _waits(self, inst: Instruction, first: int, here: dict[Instruction, Sequence[int]]) -> Sequence[int]:
         """The tasks that an op waits for, of its trip and of the one before."""
-        first = trip * len(self.ops)
-        if is_joined:
-            return (first + self.place[inst],)
-        others = self.run.joined.get(inst)
-        operands = [o for op in (inst, *others) for o in op.operands] if others else inst.operands
-        before = [self._given(inst) for o in operands if o.opcode == "parameter"] if trip else ()
-        here = [first + self.place[operand] for operand in operands]
-        return dict.fromkeys([*here, *(first - len(self.ops) + self.place[given] for given in before)])
+        operands = inst.operands
+        if inst in self.run.joined:
+            operands = [o for op in (inst, *self.run.joined[inst]) for o in op.operands]
+            for later in operands:
+                if later not in here:
+                    place = self.place[self.firsts.get(later, later)]
+                    here[later] = here.setdefault(self.ops[place], (first + place,))
+        found = [waits for operand in operands if (waits := here[operand])]
+        if self.before:
+            found += [self.before[self._given(inst)] for operand in operands if operand.opcode == "parameter"]
+        return found[0] if len(found) == 1 else tuple(dict.fromkeys(chain(*found))) if found else ()
 
     def _given(self, reader: Instruction) -> Instruction:
         """What the trip before hands on to a reader of the loop's carry: the element that it takes."""

@@ -122,7 +122,8 @@ class _FirstReady:
         self.now = 0.0
 
     def run(self) -> Times:
-        self._arrive([number for number, missing in enumerate(self.missing) if not missing])
+        held, users = self.tasks.lanes, self.users
+        self._arrive([n for n, missing in enumerate(self.missing) if not missing and (held[n] or users[n])])
         self._start()
         while self.running:
             self.now, number = heappop(self.running)

@@ -42,9 +42,7 @@ PART_READERS = frozenset({"dynamic-slice", "gather", "slice"})
 """Ops that read as much of their first operand as they make."""
 CONTROL = CONTROL_FLOW | {"async-start"}
 """Ops whose computations run as programs of their own, and are counted there."""
-_DATA_MOVEMENT = frozenset(
-    "bitcast-convert broadcast concatenate copy copy-start dynamic-reshape iota pad recv reverse send transpose".split()
-)
+_ARITHMETIC = ELEMENTWISE - {"bitcast-convert", "copy"}
 
 
 class OpWork(NamedTuple):
@@ -80,17 +78,20 @@ def op_work(op: Instruction) -> OpWork:
     (32.0, (0.0, 32.0))
     """
     opcode = op.opcode
+    if opcode in _ARITHMETIC:
+        size = float(op.shape.size)
+        flops, transcendentals = (0.0, size) if opcode in TRANSCENDENTAL else (size, 0.0)
+        return _arithmetic(flops, transcendentals, traffic_bytes(op), op.shape.element_type)
     if opcode in FREE or opcode in CONTROL:
         return NOTHING
     special = SPECIAL.get(opcode)
-    if special is not None:
-        return special(op)
-    size = float(op.shape.size)
-    if opcode in TRANSCENDENTAL:
-        return OpWork(0.0, size, traffic_bytes(op), None, op.shape.element_type)
-    if opcode in ELEMENTWISE and opcode not in _DATA_MOVEMENT:
-        return OpWork(size, 0.0, traffic_bytes(op), None, op.shape.element_type)
-    return OpWork(0.0, 0.0, traffic_bytes(op))
+    return OpWork(0.0, 0.0, traffic_bytes(op)) if special is None else special(op)
+
+
+@lru_cache(maxsize=65536)
+def _arithmetic(flops: float, transcendentals: float, nbytes: float, dtype: str) -> OpWork:
+    # Remembered: most ops of a program are of these, and few of them differ.
+    return OpWork(flops, transcendentals, nbytes, None, dtype)
 
 
 def traffic_bytes(op: Instruction) -> float:
@@ -199,9 +200,10 @@ def computation_flops(computation: Computation) -> tuple[float, float]:
     """FLOPs and transcendentals of an applied computation (a reducer, a fusion)."""
     flops = transcendentals = 0.0
     for i in computation.instructions:
-        cost = op_work(i)
-        flops += cost.flops
-        transcendentals += cost.transcendentals
+        if i.opcode not in FREE:
+            cost = op_work(i)
+            flops += cost.flops
+            transcendentals += cost.transcendentals
     return flops, transcendentals
 
 

@@ -54,7 +54,8 @@ class Priced:
 
     @property
     def cost(self) -> SimpleNamespace:
-        return SimpleNamespace(flops=self.flops, peak_memory_bytes=self.peak, comm_bytes=self.bytes)
+        memory = SimpleNamespace(is_at_most=lambda nbytes: self.peak <= nbytes)
+        return SimpleNamespace(flops=self.flops, peak_memory_bytes=self.peak, comm_bytes=self.bytes, memory=memory)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from hlosharding import load
-from hlosharding.cost import peak_memory, temporary_memory
+from hlosharding.cost import cost, peak_memory, temporary_memory
 from tests.support.training_steps import perceptron
 
 K = 1000 * 4  # bytes of f32[1000]
@@ -45,6 +45,25 @@ def test_two_values_alive_at_once() -> None:
     """
     # p 1 and b 4 and c 8 while c is made; a is gone.
     assert peak(body) == 13
+
+
+def test_a_bound_is_kept_where_some_order_keeps_it() -> None:
+    """In the order of the text both gathered values are there at once, in another one after the other."""
+    both = """
+      p = f32[1000] parameter(0)
+      a = f32[8000] all-gather(p), dimensions={0}, replica_groups={{0,1,2,3,4,5,6,7}}, channel_id=1
+      b = f32[8000] all-gather(p), dimensions={0}, replica_groups={{0,1,2,3,4,5,6,7}}, channel_id=2
+      c = f32[1000] reduce-scatter(a), dimensions={0}, replica_groups={{0,1,2,3,4,5,6,7}}, channel_id=3, to_apply=f
+      d = f32[1000] reduce-scatter(b), dimensions={0}, replica_groups={{0,1,2,3,4,5,6,7}}, channel_id=4, to_apply=f
+      ROOT t = (f32[1000], f32[1000]) tuple(c, d)
+    """
+    sums = "f { u = f32[] parameter(0)  v = f32[] parameter(1)  ROOT w = f32[] add(u, v) }"
+
+    def is_at_most(times: float) -> bool:
+        return cost(load(f"HloModule m\n{sums}\nENTRY main {{\n{both}\n}}")).memory.is_at_most(times * K)
+
+    # p, the first result, a gathered value and what is made of it; all of them in the order of the text.
+    assert [is_at_most(times) for times in (10.9, 11, 17.9, 18)] == [False, True, True, True]
 
 
 def test_names_take_no_memory() -> None:

@@ -59,6 +59,20 @@ def test_independent_streams_overlap() -> None:
     assert found.exposed_comm_s == pytest.approx(max(0.0, report.comm_s - report.compute_s))
 
 
+@pytest.mark.parametrize("count", [2, 40])
+def test_what_is_behind_a_barrier_waits_for_all_before_it(count: int) -> None:
+    """Names take no time; few of them are walked through at once, others are tasks."""
+    p = Program()
+    dots = [p.dot(p.x) for _ in range(count)]
+    packed = p.main.add("tuple", Shape.tuple((SQUARE,) * count), dots)
+    behind = p.main.add("opt-barrier", packed.shape, (packed,))
+    element = p.main.add("get-tuple-element", SQUARE, (behind,), tuple_index=0)
+    found = simulate(p.done(p.all_reduce(element)), H100)
+    *before, after = found.timeline
+    assert after.instruction.opcode == "all-reduce"
+    assert after.start == max(event.end for event in before) == pytest.approx(found.compute_s)
+
+
 def test_one_stream_does_one_thing_at_a_time() -> None:
     p = Program()
     module = p.done(p.all_reduce(p.x), p.all_reduce(p.dot(p.x)))
