@@ -58,9 +58,9 @@ class CustomPartitioning:
     def per_device(self, inst: Instruction, operands: Sequence[HloSharding], results: Shardings) -> PerDevice | None:
         """What each device computes when offered these shardings.
 
-        None where `partition` cannot be asked or followed: no mesh, shardings that mesh axes cannot say, uneven tiles
-        (he would take padding for data), calls back into Python.  Raises PartitionError where it fails, or where what
-        it returns does not fit.
+        None where `partition` cannot be asked or followed: no mesh or one device, shardings that mesh axes cannot say,
+        uneven tiles (he would take padding for data), calls back into Python.  Raises PartitionError where it fails,
+        or where what it returns does not fit.
         """
         key = (tuple(operands), results, *(str(o.shape) for o in inst.operands))
         if key not in self._made:
@@ -88,7 +88,7 @@ class CustomPartitioning:
     def _structs(self, shapes: Sequence[Any], shardings: Sequence[HloSharding]) -> list[Any] | None:
         import jax
 
-        if self.mesh is None:
+        if self.mesh is None or self.mesh.size == 1:  # as in JAX, which asks nothing on one device
             return None
         try:
             named = [s.to_jax(self.mesh) for s in shardings]

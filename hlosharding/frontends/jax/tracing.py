@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hlosharding import xla_bridge
@@ -147,7 +148,7 @@ class TracedCall:
         module = without_shardy_marks(from_hlo_proto(xla_bridge.lowered_to_hlo_proto(lowered)))
         self._attach(module, xla_bridge.lowering_facts(lowered))
         xla_bridge.forget_lowering(self.jax)
-        module.partitionings = custom_partitionings(found, self.call.mesh, trace)
+        module.partitionings = custom_partitionings(found, self.call.mesh, partial(trace, platform=platform))
         return prepare_edit(Edit(module)) if prepare else module
 
     def _lowered(self, options: dict[str, Any]) -> Any:

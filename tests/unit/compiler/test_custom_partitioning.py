@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import jax
@@ -102,6 +103,26 @@ def test_the_users_function_of_tiles_is_what_runs_and_may_communicate(mesh_2x4: 
     assert [c.kind for c in program.collectives if c.bytes_per_device] == ["all-reduce"]
     assert not program.warnings
     assert local.offered == [((P("data", "model"), P("model", None)), P("data", None))]
+
+
+def test_on_one_device_nothing_is_asked_as_in_jax() -> None:
+    local = Recorder(lambda x: x[:, ::-1], lambda x: x[:, ::-1])
+    flip = local.made(sharding_rule="i j -> i j")
+    mesh = Mesh(np.array(jax.devices()[:1]), ("data",))
+    assert_right(partitioned(lambda x: flip(x + 1), mesh, (P("data"),), X), (X + 1)[:, ::-1], X)
+    np.testing.assert_array_equal(jax.jit(flip, in_shardings=NamedSharding(mesh, P("data")))(X), X[:, ::-1])
+    assert not local.offered
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_the_users_program_is_lowered_for_the_platform_that_will_run_it(devices: int) -> None:
+    """CuDNN's attention has no lowering for the CPUs of the mesh."""
+    query = jax.ShapeDtypeStruct((4, 128, 2, 64), jnp.bfloat16)
+    mesh = Mesh(np.array(jax.devices()[:devices]), ("data",))
+    attention = partial(jax.nn.dot_product_attention, is_causal=True, implementation="cudnn")
+    module = hs.trace(attention, mesh=mesh, in_shardings=P("data"), platform="cuda")(*[query] * 3)
+    calls = [i for i in hs.partition(module).module.instructions if i.opcode == "custom-call"]
+    assert [i.shape.leaves[0].dims for i in calls] == [(4 // devices, 2, 128, 64)]
 
 
 def test_a_need_for_the_whole_in_the_rule_is_brought_about_before_partition_is_asked(mesh_2x4: Mesh) -> None:
