@@ -24,7 +24,15 @@ _ROUNDING = 1 - 1e-9
 
 def least_seconds(problem: ChoiceProblem, splits: Splits, prices: Prices) -> Numbers:
     """[split]: seconds, in the terms of `Prices.comparable_seconds`."""
-    seconds = compute_seconds(problem, splits, prices)
+    return _with_moves(problem, splits, prices, compute_seconds(problem, splits, prices))
+
+
+def least_communication(problem: ChoiceProblem, splits: Splits, prices: Prices) -> Numbers:
+    """[split]: seconds of moving operands and results alone, in the same terms."""
+    return _with_moves(problem, splits, prices, np.zeros(len(splits)))
+
+
+def _with_moves(problem: ChoiceProblem, splits: Splits, prices: Prices, seconds: Numbers) -> Numbers:
     for operand in problem.operands:
         seconds += prices.least_seconds(operand_bytes(problem, operand, splits, prices), operand.lies.trips)
     for result in problem.results:

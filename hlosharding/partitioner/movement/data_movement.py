@@ -13,7 +13,13 @@ from typing import Any
 from hlosharding.ir import Instruction, Shape
 from hlosharding.partitioner.choice import MovementPlan, OpPlan
 from hlosharding.partitioner.context import Context, PlanContext
-from hlosharding.partitioner.factors import Places, choice_of, lower_by_factors, plan_by_signature
+from hlosharding.partitioner.factors import (
+    Places,
+    choice_of,
+    least_communication_of,
+    lower_by_factors,
+    plan_by_signature,
+)
 from hlosharding.partitioner.iteration_space import mirror
 from hlosharding.partitioner.movement.op_movements import MOVEMENTS, DataMovement, chained_movement, op_movement
 from hlosharding.partitioner.prices import NOTHING, Cost, Prices
@@ -136,31 +142,25 @@ def move(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     assert isinstance(signature, Signature)
     if single is None or not _is_along_split_dims(context, single, wanted):
         return lower_by_factors(context, inst, signature)
-    value_of = context.prices.objective_value
-    by_factors = _factors_cost(context, inst, _places_of(context, inst.operands))
-    cost, chosen = _cheaper_movement(context, inst, single, by_factors)
+    cost, chosen = _cheaper_movement(context, inst, single)
     context.paid[inst] = cost
-    if chosen is None or _is_better_whole(context, inst, wanted, value_of(by_factors) - value_of(cost)):
+    if chosen is None or _is_better_whole(context, inst, wanted, cost):
         return lower_by_factors(context, inst, signature)
     context.plans[inst] = chosen[1]
     return to_wanted(context, _moved(context, inst, *chosen), wanted)
 
 
 def _cheaper_movement(
-    context: Context, inst: Instruction, single: DataMovement, limit: Cost
+    context: Context, inst: Instruction, single: DataMovement
 ) -> tuple[Cost, tuple[DataMovement, MovementPlan] | None]:
-    """The cheapest movement below the limit, and its cost; the limit where there is none.
+    """The cheapest movement below the lowering by factors, and its cost; the cost of that where there is none.
 
     The ops that a chain skips become dead code: what was paid for them counts as saved.  Of several readers each
     counts all of it: what one passes over the others pass over, too.
     """
     value_of, wanted = context.prices.objective_value, context.wanted_leaves(inst)[0]
-    best, chosen = limit, None
     plan = cheapest_plan(context, single, _places_of(context, single.arrays), inst.shape, wanted)
-    if plan is not None and (
-        value_of(plan.communication) < value_of(best) or (best.mean_bytes and _is_passed_over(inst))
-    ):
-        best, chosen = plan.communication, (single, plan)
+    best, chosen = _of_single(context, inst, single, plan)
     chain = chained_movement(inst)
     if chain is not None and chain.skipped:
         plan = cheapest_plan(context, chain, _places_of(context, chain.arrays), inst.shape, wanted)
@@ -168,6 +168,24 @@ def _cheaper_movement(
         if plan is not None and value_of(plan.communication) < value_of(best + saved):
             best, chosen = plan.communication, (chain, plan)
     return best, chosen
+
+
+def _of_single(
+    context: Context, inst: Instruction, single: DataMovement, plan: MovementPlan | None
+) -> tuple[Cost, tuple[DataMovement, MovementPlan] | None]:
+    """The op's own movement, or the cost of the lowering by factors: asked only where its bound does not decide."""
+    signature, places, prices = signature_of(inst), _places_of(context, inst.operands), context.prices
+    assert isinstance(signature, Signature)
+    if plan is not None:
+        moved = plan.communication, (single, plan)
+        least = least_communication_of(context, inst, signature, places, context.wanted_leaves(inst))
+        if prices.comparable_seconds(plan.communication) < least:
+            return moved
+    by_factors = _factors_cost(context, inst, places)
+    if plan is None:
+        return by_factors, None
+    is_less = prices.objective_value(plan.communication) < prices.objective_value(by_factors)
+    return moved if is_less or (by_factors.mean_bytes and _is_passed_over(inst)) else (by_factors, None)
 
 
 def _is_passed_over(inst: Instruction) -> bool:
@@ -198,8 +216,8 @@ def _factors_cost(context: PlanContext, inst: Instruction, operands: Sequence[Va
     return cost + context.prices.reshard_cost(inst.shape, made, wanted or made, choice.reduce_kind)
 
 
-def _is_better_whole(context: PlanContext, inst: Instruction, wanted: HloSharding | None, more: float) -> bool:
-    """Do users save more than `more` if they find the result replicated?
+def _is_better_whole(context: Context, inst: Instruction, wanted: HloSharding | None, cost: Cost) -> bool:
+    """Do users save more if they find the result replicated than a movement of this cost saves?
 
     Asked where all users look up a place that is not known before: XLA, too, keeps such a concatenation whole
     (SpmdPartitioningVisitor::HandleConcatenate).
@@ -211,6 +229,8 @@ def _is_better_whole(context: PlanContext, inst: Instruction, wanted: HloShardin
         places = [ValuePlace(o.shape, REPLICATED if number else sharding) for number, o in enumerate(user.operands)]
         return context.prices.objective_value(_factors_cost(context, user, places))
 
+    by_factors = _factors_cost(context, inst, _places_of(context, inst.operands))
+    more = context.prices.objective_value(by_factors) - context.prices.objective_value(cost)
     return sum(objective_of(user, wanted) - objective_of(user, REPLICATED) for user in inst.users) > more
 
 
