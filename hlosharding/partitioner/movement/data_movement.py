@@ -176,14 +176,13 @@ def _of_single(
     """The op's own movement, or the cost of the lowering by factors: asked only where its bound does not decide."""
     signature, places, prices = signature_of(inst), _places_of(context, inst.operands), context.prices
     assert isinstance(signature, Signature)
-    if plan is not None:
-        moved = plan.communication, (single, plan)
-        least = least_communication_of(context, inst, signature, places, context.wanted_leaves(inst))
-        if prices.comparable_seconds(plan.communication) < least:
-            return moved
-    by_factors = _factors_cost(context, inst, places)
     if plan is None:
-        return by_factors, None
+        return _factors_cost(context, inst, places), None
+    moved = plan.communication, (single, plan)
+    least = least_communication_of(context, inst, signature, places, context.wanted_leaves(inst))
+    if prices.comparable_seconds(plan.communication) < least:
+        return moved
+    by_factors = _factors_cost(context, inst, places)
     is_less = prices.objective_value(plan.communication) < prices.objective_value(by_factors)
     return moved if is_less or (by_factors.mean_bytes and _is_passed_over(inst)) else (by_factors, None)
 
