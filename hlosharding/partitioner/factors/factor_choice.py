@@ -24,7 +24,7 @@ from hlosharding.partitioner.factors.choice_problem import (
     split_copies,
 )
 from hlosharding.partitioner.factors.factor_roles import contracts, divides_work, is_reduced
-from hlosharding.partitioner.factors.least_seconds import least_communication, least_seconds
+from hlosharding.partitioner.factors.least_seconds import least_moving, least_seconds
 from hlosharding.partitioner.factors.split_prices import priced_split, work_per_device
 from hlosharding.partitioner.factors.splits import Splits, splits_by_axes
 from hlosharding.partitioner.partial_sums import is_wanted_partial
@@ -240,15 +240,11 @@ def _with_copies_split(best: _Priced, prices: Prices) -> FactorChoice:
     return choice
 
 
-def least_sent(problems: Sequence[ChoiceProblem], prices: Prices, mesh: TileAssignment | None) -> float:
+def least_communication(problems: Sequence[ChoiceProblem], prices: Prices, mesh: TileAssignment | None) -> float:
     """`comparable_seconds` of communication that no split of an op without partial results is below."""
     pools = [_Pool(problem, prices, mesh) for problem in problems]
-    return min(
-        float(least_communication(pool.problem, table, prices).min())
-        for pool in pools
-        for table in pool.tables
-        if len(table)
-    )
+    tables = [(pool.problem, table) for pool in pools for table in pool.tables]
+    return min(float(least_moving(*table, prices).min()) for table in tables)
 
 
 class Promising(NamedTuple):

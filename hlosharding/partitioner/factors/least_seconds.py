@@ -24,20 +24,16 @@ _ROUNDING = 1 - 1e-9
 
 def least_seconds(problem: ChoiceProblem, splits: Splits, prices: Prices) -> Numbers:
     """[split]: seconds, in the terms of `Prices.comparable_seconds`."""
-    return _with_moves(problem, splits, prices, compute_seconds(problem, splits, prices))
+    return least_moving(problem, splits, prices, compute_seconds(problem, splits, prices))
 
 
-def least_communication(problem: ChoiceProblem, splits: Splits, prices: Prices) -> Numbers:
-    """[split]: seconds of moving operands and results alone, in the same terms."""
-    return _with_moves(problem, splits, prices, np.zeros(len(splits)))
-
-
-def _with_moves(problem: ChoiceProblem, splits: Splits, prices: Prices, seconds: Numbers) -> Numbers:
-    for operand in problem.operands:
-        seconds += prices.least_seconds(operand_bytes(problem, operand, splits, prices), operand.lies.trips)
-    for result in problem.results:
-        seconds += prices.least_seconds(result_bytes(problem, result, splits, prices))
-    return seconds * _ROUNDING
+def least_moving(problem: ChoiceProblem, splits: Splits, prices: Prices, seconds: Numbers | float = 0.0) -> Numbers:
+    """[split]: `seconds` and those of moving operands and results, in the same terms."""
+    moves = [
+        *(prices.least_seconds(operand_bytes(problem, o, splits, prices), o.lies.trips) for o in problem.operands),
+        *(prices.least_seconds(result_bytes(problem, r, splits, prices)) for r in problem.results),
+    ]
+    return sum(moves, np.asarray(seconds)) * _ROUNDING
 
 
 def operand_bytes(problem: ChoiceProblem, operand: Operand, splits: Splits, prices: Prices) -> Numbers:
