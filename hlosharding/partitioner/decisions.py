@@ -39,6 +39,8 @@ class Decisions:
     lowerings: dict[Any, Lowering] = field(default_factory=dict)
     option_prices: dict[Any, Any] = field(default_factory=dict)
     """Of ops by how some of their values may lie (`prices_of_options`)."""
+    least_sent: dict[Any, float] = field(default_factory=dict)
+    """Of ops that might be movements: what their lowering by factors sends at least."""
     reshapes: dict[Any, ReshapePlan] = field(default_factory=dict)
     moves: dict[Any, MovementPlan | None] = field(default_factory=dict)
     loop_forms: dict[Instruction, tuple[Form, ...]] = field(default_factory=dict)
@@ -83,6 +85,6 @@ def _known(machine: Machine, objective: str, mesh: TileAssignment | None, only_p
     return Decisions(Prices(machine, objective), mesh=mesh, only_propagated=only_propagated)
 
 
-_REMEMBERED = "prices", "equal_ops", "lowerings", "option_prices", "reshapes", "moves", "local_shapes"
+_REMEMBERED = "prices", "equal_ops", "lowerings", "option_prices", "least_sent", "reshapes", "moves", "local_shapes"
 _MOST_REMEMBERED = 1 << 15
 """Choices of ops: some 100 MB."""

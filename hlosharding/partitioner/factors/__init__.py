@@ -18,7 +18,7 @@ from hlosharding.partitioner.factors.factor_lowering import (
     lower_by_signature,
     plan_by_signature,
 )
-from hlosharding.partitioner.factors.lowering_choice import Places, ways_to_lie
+from hlosharding.partitioner.factors.lowering_choice import Places, least_sent, ways_to_lie
 from hlosharding.partitioner.factors.option_prices import Options, Slots, prices_of_options
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "choice_of",
     "even_placements",
     "every_split",
+    "least_sent",
     "lower_aligned_elementwise",
     "lower_by_factors",
     "lower_by_signature",

@@ -24,11 +24,11 @@ from hlosharding.partitioner.factors.choice_problem import (
     split_copies,
 )
 from hlosharding.partitioner.factors.factor_roles import contracts, divides_work, is_reduced
-from hlosharding.partitioner.factors.least_seconds import least_seconds
+from hlosharding.partitioner.factors.least_seconds import ROUNDING, Least, least_seconds
 from hlosharding.partitioner.factors.split_prices import priced_split, work_per_device
 from hlosharding.partitioner.factors.splits import Splits, splits_by_axes
 from hlosharding.partitioner.partial_sums import is_wanted_partial
-from hlosharding.partitioner.prices import Numbers, Prices
+from hlosharding.partitioner.prices import Prices
 from hlosharding.reshard import MORE_WORK
 from hlosharding.sharding import HloSharding, TileAssignment
 
@@ -64,7 +64,8 @@ class _Pool:
         last = len(self.tables) - 1
         self.claimed = [(last, next(found)) if row is None else (0, row) for row in rows]
         kept = problem.num_tiles(self.common)
-        self.work = [work_per_device(problem, table.num_tiles, kept) for table in self.tables]
+        work = [work_per_device(problem, np.vstack((kept, table.num_tiles)), kept) for table in self.tables]
+        self.agreed_work, self.work = float(work[0][0]), [each[1:] for each in work]
 
     def keep_agreed(self) -> None:
         """Of a product's claimed splits, keep those of all that two of its operands and results agree on: GSPMD moves
@@ -75,7 +76,7 @@ class _Pool:
             self.claimed = found or self.claimed
 
     @cached_property
-    def least(self) -> list[Numbers]:
+    def least(self) -> list[Least]:
         """Of each table, seconds at least."""
         return [least_seconds(self.problem, table, self.prices) for table in self.tables]
 
@@ -83,7 +84,7 @@ class _Pool:
         """(seconds at least, place in line, split) of those of no more work."""
         claimed = list(dict.fromkeys(self.claimed))
         found = [
-            (float(self.least[t][n]), place, (t, n))
+            (float(self.least[t].seconds[n]), place, (t, n))
             for place, (t, n) in enumerate(claimed)
             if self.work[t][n] <= most_work
         ]
@@ -91,7 +92,7 @@ class _Pool:
             return found
         known = set(claimed)
         return found + [
-            (float(self.least[0][n]), len(claimed) + n, (0, n))
+            (float(self.least[0].seconds[n]), len(claimed) + n, (0, n))
             for n in np.flatnonzero(self.work[0] <= most_work).tolist()
             if (0, n) not in known
         ]
@@ -99,7 +100,8 @@ class _Pool:
     def price(self, split: tuple[int, int], limit: float) -> FactorChoice | None:
         """None where it costs more than the limit."""
         table, number = split
-        return priced_split(self.problem, self.tables[table].space(number), self.prices, limit)
+        least = [float(seconds[number]) for seconds in self.least[table].parts]
+        return priced_split(self.problem, self.tables[table].space(number), self.prices, limit, least)
 
 
 def choose(question: SplitQuestion) -> FactorChoice:
@@ -205,16 +207,11 @@ def _necessary_work(pools: Sequence[_Pool]) -> float:
     signatures = [pool.problem.signature for pool in pools]
     if any(not divides_work(s, f) for s in signatures for f in range(len(s.factors))):
         return math.inf
-    necessary = min(_work_of(pool.problem, pool.common) for pool in pools)
+    necessary = min(pool.agreed_work for pool in pools)
     least = min(float(pool.work[t][n]) for pool in pools for t, n in pool.claimed)
     if necessary <= MORE_WORK * least or not any(map(contracts, signatures)):
         return necessary
     return least
-
-
-def _work_of(problem: ChoiceProblem, space: HloSharding) -> float:
-    num_tiles = problem.num_tiles(space)
-    return float(work_per_device(problem, np.array([num_tiles]), num_tiles)[0])
 
 
 def _with_copies_split(best: _Priced, prices: Prices) -> FactorChoice:
@@ -238,6 +235,12 @@ def _with_copies_split(best: _Priced, prices: Prices) -> FactorChoice:
         if shared is not None and shared.communication <= choice.communication * _EXTRA_SECONDS:
             return shared
     return choice
+
+
+def least_communication(problems: Sequence[ChoiceProblem], prices: Prices, mesh: TileAssignment | None) -> float:
+    """`comparable_seconds` of communication that no split of an op without partial results is below."""
+    pools = [_Pool(problem, prices, mesh) for problem in problems]
+    return min(float(np.sum(least.parts[:-1], axis=0).min()) for pool in pools for least in pool.least) * ROUNDING
 
 
 class Promising(NamedTuple):

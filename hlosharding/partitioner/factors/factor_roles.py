@@ -89,9 +89,10 @@ def major_dims(dims: Dims, signature: Signature) -> Dims:
 
 def cuts_through_dim(signature: Signature, factor: int, num_tiles: int) -> bool:
     """Would the split cut through a dim made of several factors: along a minor one, or unevenly along the major one?"""
-    for dims in (*signature.operands, *signature.results):
-        for parts, major in zip(dims, major_dims(dims, signature), strict=True):
-            is_even = major == (factor,) and not signature.factors[factor].size % num_tiles
-            if len(parts) > 1 and factor in parts and not is_even:
-                return True
-    return False
+    is_uneven = signature.factors[factor].size % num_tiles != 0
+    return any(
+        is_uneven or major_dims((parts,), signature) != ((factor,),)
+        for dims in (*signature.operands, *signature.results)
+        for parts in dims
+        if len(parts) > 1 and factor in parts
+    )

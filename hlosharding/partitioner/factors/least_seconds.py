@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,17 +20,27 @@ from hlosharding.partitioner.prices import Numbers, Prices
 from hlosharding.reshard import Layout, layout_of, received_elements
 from hlosharding.rules import Dims
 
-_ROUNDING = 1 - 1e-9
+ROUNDING = 1 - 1e-9
+"""What bounds are multiplied by before they are compared with prices, whose sums are rounded in another order."""
 
 
-def least_seconds(problem: ChoiceProblem, splits: Splits, prices: Prices) -> Numbers:
-    """[split]: seconds, in the terms of `Prices.comparable_seconds`."""
-    seconds = compute_seconds(problem, splits, prices)
-    for operand in problem.operands:
-        seconds += prices.least_seconds(operand_bytes(problem, operand, splits, prices), operand.lies.trips)
-    for result in problem.results:
-        seconds += prices.least_seconds(result_bytes(problem, result, splits, prices))
-    return seconds * _ROUNDING
+class Least(NamedTuple):
+    """Of many splits, seconds in the terms of `Prices.comparable_seconds`: [split] each."""
+
+    parts: list[Numbers]
+    """To move each operand, to move each result, to compute."""
+    seconds: Numbers
+    """Of it all."""
+
+
+def least_seconds(problem: ChoiceProblem, splits: Splits, prices: Prices) -> Least:
+    """What the op costs at least under each split."""
+    moves = [
+        *(prices.least_seconds(operand_bytes(problem, o, splits, prices), o.lies.trips) for o in problem.operands),
+        *(prices.least_seconds(result_bytes(problem, r, splits, prices)) for r in problem.results),
+    ]
+    computing = compute_seconds(problem, splits, prices)
+    return Least([*moves, computing], sum(moves, computing) * ROUNDING)
 
 
 def operand_bytes(problem: ChoiceProblem, operand: Operand, splits: Splits, prices: Prices) -> Numbers:

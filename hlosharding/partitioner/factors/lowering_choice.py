@@ -15,8 +15,8 @@ from hlosharding.partitioner.choice import FactorChoice, Lowering
 from hlosharding.partitioner.context import PlanContext
 from hlosharding.partitioner.decisions import Decisions
 from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, Operand, Result, SplitQuestion
-from hlosharding.partitioner.factors.factor_choice import choose, promising_splits
-from hlosharding.partitioner.factors.factor_roles import splittable
+from hlosharding.partitioner.factors.factor_choice import choose, least_communication, promising_splits
+from hlosharding.partitioner.factors.factor_roles import is_reduced, splittable
 from hlosharding.partitioner.local_ops import WindowedFactors, local_rule, reversed_taps_dims
 from hlosharding.partitioner.partial_sums import DEFERRAL_RULES, may_wait
 from hlosharding.partitioner.resharding import local_shape
@@ -82,6 +82,22 @@ def ways_to_lie(
 def problems_of(inst: Instruction, signature: Signature, operands: Places, wanted: Wanted) -> list[ChoiceProblem]:
     """The op between its operands and what is wanted, with each of its signatures."""
     return list(_problems(inst, _as_op(inst, signature, operands), operands, wanted))
+
+
+def least_sent(
+    context: PlanContext, inst: Instruction, signature: Signature, operands: Places, wanted: Wanted
+) -> float:
+    """`comparable_seconds` that no lowering by factors communicates less than; 0 where that is not known.
+
+    Of partial results, and of operands that are needed twice, less may be sent than the bound of one split says.
+    """
+    if len(set(operands)) < len(operands) or any(is_reduced(signature, f) for f in range(len(signature.factors))):
+        return 0.0
+    known, mesh = context.decisions.least_sent, context.decisions.mesh
+    key = (id(op_of(context.decisions, inst, signature, operands)), *key_of_places(operands, wanted))
+    if key not in known:
+        known[key] = least_communication(problems_of(inst, signature, operands, wanted), context.prices, mesh)
+    return known[key]
 
 
 def _may_wait(context: PlanContext, inst: Instruction) -> bool:

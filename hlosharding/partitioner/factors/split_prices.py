@@ -26,6 +26,7 @@ from hlosharding.partitioner.factors.factor_roles import (
     reduce_kind_of,
     reduces,
 )
+from hlosharding.partitioner.factors.least_seconds import ROUNDING
 from hlosharding.partitioner.iteration_space import untile
 from hlosharding.partitioner.local_ops import HaloPlan
 from hlosharding.partitioner.prices import NOTHING, Cost, Numbers, Prices
@@ -35,22 +36,34 @@ Table = npt.NDArray[np.int64]
 
 
 def priced_split(
-    problem: ChoiceProblem, space: HloSharding, prices: Prices, limit: float = math.inf
+    problem: ChoiceProblem, space: HloSharding, prices: Prices, limit: float = math.inf, least: Sequence[float] = ()
 ) -> FactorChoice | None:
-    """How the op is computed under a split of its iteration space, and for how much; None for more than the limit."""
+    """How the op is computed under a split of its iteration space, and for how much; None for more than the limit.
+
+    `least`: seconds to move each operand, to move each result, to compute at least.  They stand for what is not priced
+    yet: where a split is dearer already, the reshards that are left are not planned.
+    """
     signature, num_tiles = problem.signature, problem.num_tiles(space)
     deferred = tuple(f for f, n in enumerate(num_tiles) if n > 1 and is_reduced(signature, f))
     kind = next((reduce_kind_of(signature, f) for f in deferred), None)
     results = tuple(problem.result_sharding(result, space, deferred) for result in problem.results)
-    fetching, operands = NOTHING, list[HloSharding]()
-    for number in range(len(problem.operands)):
+    seconds_of, count = list(least), len(problem.operands)
+
+    def is_dearer(number: int, cost: Cost) -> bool:
+        seconds_of[number : number + 1] = [prices.comparable_seconds(cost)]
+        return sum(seconds_of) * ROUNDING > limit
+
+    reducing, fetching, operands = list[Cost](), NOTHING, list[HloSharding]()
+    for number, (result, source) in enumerate(zip(problem.results, results, strict=True), count):
+        reducing.append(_result_cost(result, source, kind, prices))
+        if is_dearer(number, reducing[-1]):
+            return None
+    for number in range(count):
         cost, place = _placed(problem, number, space, prices)
         fetching, operands = fetching + cost, [*operands, place]
-        if prices.comparable_seconds(fetching) > limit:
+        if is_dearer(number, cost):
             return None
-    moving = fetching
-    for result, source in zip(problem.results, results, strict=True):
-        moving += _result_cost(result, source, kind, prices)
+    moving = sum(reducing, fetching)
     seconds = prices.comparable_seconds(moving)
     fetched = prices.comparable_seconds(fetching)
     choice = FactorChoice(signature, space, tuple(operands), results, deferred, kind, fetched, seconds, seconds)

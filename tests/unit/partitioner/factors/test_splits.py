@@ -95,10 +95,14 @@ def test_no_price_is_below_the_bound(random: Random, objective: str) -> None:
     problem, prices = _problem(random), Prices(machines.h100(8), objective)
     spaces = [claim.space for claim in problem.full_claims()]
     splits = splits_by_axes(spaces, MESH, 3, problem.is_possible) or Splits.of(spaces, 3, 8)
-    bounds = least_seconds(problem, splits, prices)
+    least = least_seconds(problem, splits, prices)
     for number in Random(0).sample(range(len(splits)), min(6, len(splits))):
-        price = priced_split(problem, splits.space(number), prices).seconds
-        assert bounds[number] <= price or math.isclose(bounds[number], price)
+        space = splits.space(number)
+        priced = priced_split(problem, space, prices)
+        bound, price = least.seconds[number], priced.seconds
+        assert bound <= price or math.isclose(bound, price)
+        # What is not above the limit is priced to its end.
+        assert priced_split(problem, space, prices, price, [float(part[number]) for part in least.parts]) == priced
 
 
 def _problem(random: Random) -> ChoiceProblem:
