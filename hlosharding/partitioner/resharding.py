@@ -15,16 +15,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hlosharding.errors import PartitionError
-from hlosharding.ir import PACKS, Instruction, Shape
+from hlosharding.ir import ELEMENTWISE, PACKS, REARRANGES, Instruction, Shape
 from hlosharding.partitioner.broadcast_dims import dims_of_one_slice, one_slice_of
 from hlosharding.partitioner.context import Context, PlanContext
-from hlosharding.partitioner.prices import reduction_between
+from hlosharding.partitioner.prices import SMALL, reduction_between
 from hlosharding.partitioner.value import (
     AnyValue,
     DeferredReduction,
     TupleValue,
     Value,
     from_leaves,
+    is_array_in,
     leaves_of,
     map_leaves,
     parts_of,
@@ -32,6 +33,8 @@ from hlosharding.partitioner.value import (
 from hlosharding.reshard import is_partial, plan_steps
 from hlosharding.sharding import REPLICATED, HloSharding
 from hlosharding.spmd import manual_groups_of, sharding_in_groups, sharding_of_all
+
+_REMADE = ELEMENTWISE | REARRANGES
 
 
 def local_shape(context: PlanContext, shape: Shape, sharding: HloSharding) -> Shape:
@@ -324,6 +327,32 @@ def warn_of_gathers(context: Context, inst: Instruction, why: str) -> None:
         context.emitter.program.warnings.append(
             f"{name} at {inst.location or '%' + inst.name} is not partitioned: {why}; replicated, gathers {cost} bytes"
         )
+
+
+def let_be_remade(context: Context, inst: Instruction, value: Value) -> Value:
+    """The value; a small one that only moves or combines elements of whole values never travels: where it would, each
+    device makes all of it.
+
+    Row numbers are such: JAX wraps negative ones by three ops, which propagation splits.
+    """
+    if inst.opcode in _REMADE and value.rematerialize is None and value.reduce_kind is None:
+        is_small = inst.shape.byte_size <= SMALL and is_array_in(value.sharding)
+        if is_small and all(_is_everywhere(context.values[operand]) for operand in inst.operands):
+            value.rematerialize = lambda target: reshard(context, _whole(context, inst, value), target)
+    return value
+
+
+def _is_everywhere(value: AnyValue | DeferredReduction) -> bool:
+    """Can each device have all of it for nothing?"""
+    return isinstance(value, Value) and value.manual_groups is None and (value.sharding is REPLICATED or value.is_free)
+
+
+def _whole(context: Context, inst: Instruction, value: Value) -> Value:
+    if REPLICATED not in value.reshards:
+        operands = [replicate(context, array_of(context, operand)).local for operand in inst.operands]
+        local = context.emitter.local(inst, inst.shape, operands)
+        value.reshards[REPLICATED] = Value(local, inst.shape, REPLICATED, broadcast_dims=value.broadcast_dims)
+    return value.reshards[REPLICATED]
 
 
 def is_dynamic(_: Context, inst: Instruction) -> bool:

@@ -25,7 +25,7 @@ from hlosharding.partitioner.factors import (
 from hlosharding.partitioner.movement import data_movement, generators, reshapes, special_ops
 from hlosharding.partitioner.partial_sums import pass_through
 from hlosharding.partitioner.regions import custom_partitioning, host_offload, infeed_outfeed, manual, one_device
-from hlosharding.partitioner.resharding import is_dynamic, lower_dynamic
+from hlosharding.partitioner.resharding import is_dynamic, let_be_remade, lower_dynamic
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, parts_of
 from hlosharding.sharding import HloSharding
 
@@ -134,7 +134,7 @@ def _possible_kinds(opcode: str) -> tuple[OpKind, ...]:
 def lower(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     """Partition one instruction whose operands are partitioned."""
     if inst.opcode in FAST_ELEMENTWISE and (value := lower_aligned_elementwise(context, inst)) is not None:
-        return value
+        return let_be_remade(context, inst, value)
     groups = manual.region_of(context, inst) if context.decisions.has_manual_groups else None
     written = context.emitter.written
     made = _lower(context if groups is None else context.inside(groups), inst)
@@ -145,7 +145,9 @@ def lower(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
         context.emitter.program.undecided[inst] = made
     elif type(made) is Value and inst.name in context.decisions.annotated and made.rematerialize is None:
         context.emitter.program.annotated[inst] = made
-    return made if groups is None else manual.stamped(made, groups)
+    if groups is not None:
+        return manual.stamped(made, groups)
+    return let_be_remade(context, inst, made) if type(made) is Value else made
 
 
 def _lower(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:

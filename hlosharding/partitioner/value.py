@@ -91,7 +91,7 @@ class Value:
         """The other shardings that the whole value lies in, or will for several readers: each may be moved on."""
         if self.manual_groups is not None or (self.copy is None and (not self.reshards or self.is_free)):
             return ()
-        found = [s for s, v in self.reshards.items() if v.reduce_kind is None and _is_array_in(s)]
+        found = [s for s, v in self.reshards.items() if v.reduce_kind is None and is_array_in(s)]
         return tuple(found if self.copy is None or self.copy in self.reshards else [*found, self.copy])
 
     @property
@@ -100,7 +100,8 @@ class Value:
         return without_partials(self.sharding)
 
 
-def _is_array_in(sharding: HloSharding) -> bool:
+def is_array_in(sharding: HloSharding) -> bool:
+    """Has each device elements of the array, rather than terms of them?"""
     return sharding.kind == "tiled" and not sharding.is_manual_subgroup() and not sharding.is_unreduced_subgroup()
 
 

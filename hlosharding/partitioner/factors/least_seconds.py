@@ -37,7 +37,7 @@ def least_seconds(problem: ChoiceProblem, splits: Splits, prices: Prices) -> Lea
     """What the op costs at least under each split."""
     moves = [
         *(prices.least_seconds(operand_bytes(problem, o, splits, prices), o.lies.trips) for o in problem.operands),
-        *(prices.least_seconds(result_bytes(problem, r, splits, prices)) for r in problem.results),
+        *(_result_seconds(problem, r, splits, prices) for r in problem.results),
     ]
     computing = compute_seconds(problem, splits, prices)
     return Least([*moves, computing], sum(moves, computing) * ROUNDING)
@@ -74,15 +74,29 @@ def result_bytes(problem: ChoiceProblem, result: Result, splits: Splits, prices:
     if layout.num_partial_sums > 1:
         return np.zeros(len(splits))
     _, both = _boxes(problem, splits, result, layout)
-    low, high = layout.bounds
-    sizes = high - low
-    sizes[:, list(result.broadcast_dims)] = 1
-    wanted = np.broadcast_to(sizes.prod(1), both.shape).astype(np.float64)
+    wanted = np.broadcast_to(_sizes(result, layout), both.shape)
     return np.where(
         parts > 1,
         _summed(result, wanted, both, parts),
         (wanted - both).mean(1) * _item_bytes(result.shape),
     )
+
+
+def _result_seconds(problem: ChoiceProblem, result: Result, splits: Splits, prices: Prices) -> Numbers:
+    moving = prices.least_seconds(result_bytes(problem, result, splits, prices))
+    return moving + _seconds_to_another_tile(problem, result, splits, prices)
+
+
+def _seconds_to_another_tile(problem: ChoiceProblem, result: Result, splits: Splits, prices: Prices) -> Numbers:
+    """[split]: seconds at least of one more collective, where a device wants sums of which it holds no part."""
+    reduced = [f for f in range(len(problem.signature.factors)) if is_reduced(problem.signature, f)]
+    parts = splits.num_tiles[:, reduced].prod(1)
+    if result.wanted is None or not result.shape.size or (parts == 1).all():
+        return np.zeros(len(splits))
+    layout = layout_of(result.wanted, result.shape.dims, prices.machine.num_devices)
+    _, both = _boxes(problem, splits, result, layout)
+    is_elsewhere = (both < _sizes(result, layout)).any(1) & (parts > 1) & (layout.num_partial_sums == 1)
+    return np.where(is_elsewhere, prices.least_seconds(np.full(1, 1e-9)), 0.0)
 
 
 def _summed(tensor: Operand | Result, wanted: Numbers, both: Numbers, parts: Numbers | int) -> Numbers:
@@ -94,6 +108,14 @@ def _summed(tensor: Operand | Result, wanted: Numbers, both: Numbers, parts: Num
     elements = math.prod(size for dim, size in enumerate(dims) if dim not in tensor.broadcast_dims)
     received = received_elements(wanted.sum(1), elements, parts, np.minimum(both.sum(1), elements))
     return received / wanted.shape[1] * _item_bytes(tensor.shape)
+
+
+def _sizes(tensor: Result, layout: Layout) -> Numbers:
+    """[device]: elements of its tile, of broadcast dims one slice."""
+    low, high = layout.bounds
+    sizes = high - low
+    sizes[:, list(tensor.broadcast_dims)] = 1
+    return sizes.prod(1).astype(np.float64)
 
 
 def _item_bytes(shape: Shape) -> float:

@@ -124,6 +124,8 @@ def splits_by_axes(
     if not split or any(set(space.subgroup_types) - {"replicated"} for space in split):
         return None
     tilings = [space.tiles for space in split]
+    # Dims from the last on, too: the axes of one dim may join those of another on either side.
+    tilings += [tiling.transpose(range(len(tiling.dims))[::-1]) for tiling in tilings]
     if mesh is not None and mesh.num_elements == tilings[0].num_elements:
         tilings.insert(0, mesh)
     axes = axes_of(tuple(dict.fromkeys(tilings)))

@@ -12,7 +12,7 @@ import hlosharding as hs
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError, PartitionError
 from hlosharding.executor.prelude import stablehlo
-from tests.support.split_programs import mark, module_of
+from tests.support.split_programs import mark, module_of, right
 
 X = np.linspace(1, 2, 32, dtype=np.float32).reshape(8, 4)
 BODIES = {
@@ -70,3 +70,16 @@ def test_jax_takes_no_such_program_for_several_devices(mesh_2x4: Mesh) -> None:
     mapped = jax.shard_map(function, mesh=mesh_2x4, in_specs=(P(), P()), out_specs=P(), check_vma=False)
     with pytest.raises(Exception, match="static shape"):
         jax.jit(mapped)(X[:, 0], np.int32(5))
+
+
+@pytest.mark.parametrize("made", ["add(i, i)", "reverse(i), dimensions={0}", "reshape(n)"])
+def test_small_values_made_of_whole_ones_never_travel(made: str) -> None:
+    local = right(f"""
+        i = s32[16] parameter(0), sharding={{replicated}}
+        x = s32[16] parameter(1){mark("[8]<=[8]")}
+        n = s32[2,8] reshape(i), sharding={{replicated}}
+        s = s32[16] {made}{mark("[8]<=[8]")}
+        parts = s32[16] multiply(s, x){mark("[8]<=[8]")}
+        whole = s32[8,16] broadcast(s), dimensions={{1}}{mark("[8,1]<=[8]")}
+        ROOT both = (s32[16], s32[8,16]) tuple(parts, whole){mark("{devices=[8]<=[8]}, {devices=[8,1]<=[8]}")}""")
+    assert not local.collectives
