@@ -82,10 +82,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="One card, measured and predicted.")
     parser.add_argument("file", type=Path)
     parser.add_argument("--measure", action="store_true")
-    parser.add_argument("--only", action="append", help="a family, or a part of a name")
+    parser.add_argument("--only", action="append", help="a family, or the name of a case")
     parser.add_argument("--preset", default="h100")
     given = parser.parse_args()
     chosen = [case for case in cases() if not given.only or any(o in (case.family, case.name) for o in given.only)]
+    if not chosen:
+        families = ", ".join(sorted({case.family for case in cases()}))
+        parser.error(f"no case is of {' or '.join(given.only)}; families are {families}")
     if given.measure:
         measured(chosen, given.file)
     show(chosen, given.file, getattr(machines, given.preset)(1))

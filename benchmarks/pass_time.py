@@ -10,6 +10,7 @@ import gc
 import sys
 import time
 
+import jax
 from rich.table import Table
 
 import hlosharding as hs
@@ -88,6 +89,7 @@ def _seconds(pair: Pair) -> str:
 if __name__ == "__main__":
     if sys.argv[1:2] == [ALONE]:
         devices.choose_platform()
+        jax.devices()  # whoever traced a program has started JAX's devices before
         print(*seconds_of(Graph.read(sys.argv[3])))
     else:
         main(tuple(map(int, sys.argv[1:])) or DEPTHS)
