@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from hlosharding.ir import Shape
 from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, Operand, Result
@@ -22,6 +23,7 @@ from hlosharding.rules import Dims
 
 ROUNDING = 1 - 1e-9
 """What bounds are multiplied by before they are compared with prices, whose sums are rounded in another order."""
+_FEWEST_BYTES = np.full(1, 1e-9)
 
 
 class Least(NamedTuple):
@@ -62,41 +64,38 @@ def operand_bytes(problem: ChoiceProblem, operand: Operand, splits: Splits, pric
 
 def result_bytes(problem: ChoiceProblem, result: Result, splits: Splits, prices: Prices) -> Numbers:
     """[split]: mean bytes that devices lack of their tiles of a result, partial sums to be added up among them."""
+    return _lacked_of_result(problem, result, splits, prices)[0]
+
+
+def _result_seconds(problem: ChoiceProblem, result: Result, splits: Splits, prices: Prices) -> Numbers:
+    """[split]: sums that are wanted where no part of them lies take one more collective, of however few bytes."""
+    lacked, is_elsewhere = _lacked_of_result(problem, result, splits, prices)
+    return prices.least_seconds(lacked) + np.where(is_elsewhere, prices.least_seconds(_FEWEST_BYTES), 0.0)
+
+
+def _lacked_of_result(
+    problem: ChoiceProblem, result: Result, splits: Splits, prices: Prices
+) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+    """[split]: mean bytes, and whether some device wants sums of which it holds no part."""
+    nothing, nowhere = np.zeros(len(splits)), np.zeros(len(splits), bool)
     if not result.shape.is_array or not result.shape.size:
-        return np.zeros(len(splits))
+        return nothing, nowhere
     signature = problem.signature
     reduced = [f for f in range(len(signature.factors)) if is_reduced(signature, f)]
     parts = splits.num_tiles[:, reduced].prod(1)
     if result.wanted is None:
         made, _ = _boxes(problem, splits, result, None)
-        return np.where(parts > 1, _summed(result, made, made, parts), 0.0)
+        return np.where(parts > 1, _summed(result, made, made, parts), 0.0), nowhere
     layout = layout_of(result.wanted, result.shape.dims, prices.machine.num_devices)
     if layout.num_partial_sums > 1:
-        return np.zeros(len(splits))
+        return nothing, nowhere
     _, both = _boxes(problem, splits, result, layout)
-    wanted = np.broadcast_to(_sizes(result, layout), both.shape)
-    return np.where(
-        parts > 1,
-        _summed(result, wanted, both, parts),
-        (wanted - both).mean(1) * _item_bytes(result.shape),
-    )
-
-
-def _result_seconds(problem: ChoiceProblem, result: Result, splits: Splits, prices: Prices) -> Numbers:
-    moving = prices.least_seconds(result_bytes(problem, result, splits, prices))
-    return moving + _seconds_to_another_tile(problem, result, splits, prices)
-
-
-def _seconds_to_another_tile(problem: ChoiceProblem, result: Result, splits: Splits, prices: Prices) -> Numbers:
-    """[split]: seconds at least of one more collective, where a device wants sums of which it holds no part."""
-    reduced = [f for f in range(len(problem.signature.factors)) if is_reduced(problem.signature, f)]
-    parts = splits.num_tiles[:, reduced].prod(1)
-    if result.wanted is None or not result.shape.size or (parts == 1).all():
-        return np.zeros(len(splits))
-    layout = layout_of(result.wanted, result.shape.dims, prices.machine.num_devices)
-    _, both = _boxes(problem, splits, result, layout)
-    is_elsewhere = (both < _sizes(result, layout)).any(1) & (parts > 1) & (layout.num_partial_sums == 1)
-    return np.where(is_elsewhere, prices.least_seconds(np.full(1, 1e-9)), 0.0)
+    low, high = layout.bounds
+    sizes = high - low
+    sizes[:, list(result.broadcast_dims)] = 1
+    wanted = np.broadcast_to(sizes.prod(1).astype(np.float64), both.shape)
+    moved = (wanted - both).mean(1) * _item_bytes(result.shape)
+    return np.where(parts > 1, _summed(result, wanted, both, parts), moved), (parts > 1) & (both < wanted).any(1)
 
 
 def _summed(tensor: Operand | Result, wanted: Numbers, both: Numbers, parts: Numbers | int) -> Numbers:
@@ -108,14 +107,6 @@ def _summed(tensor: Operand | Result, wanted: Numbers, both: Numbers, parts: Num
     elements = math.prod(size for dim, size in enumerate(dims) if dim not in tensor.broadcast_dims)
     received = received_elements(wanted.sum(1), elements, parts, np.minimum(both.sum(1), elements))
     return received / wanted.shape[1] * _item_bytes(tensor.shape)
-
-
-def _sizes(tensor: Result, layout: Layout) -> Numbers:
-    """[device]: elements of its tile, of broadcast dims one slice."""
-    low, high = layout.bounds
-    sizes = high - low
-    sizes[:, list(tensor.broadcast_dims)] = 1
-    return sizes.prod(1).astype(np.float64)
 
 
 def _item_bytes(shape: Shape) -> float:
