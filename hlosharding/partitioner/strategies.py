@@ -2,6 +2,10 @@
 
 Floor: partitioner.  What is not in the table is lowered by its factors; what has no signature is computed whole on
 every device, with a warning that names it.
+
+A *factor* is an extent that dims of operands and results share; a *signature* lists those of an op (`rules`).  *Wanted*
+is the sharding that propagation gave a result; None: any will do.  A value is an array of the program as each device
+has it (`value.py`); `context.emitter` writes local ops.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, pa
 from hlosharding.sharding import HloSharding
 
 Planner = Callable[[PlanContext, Instruction, Places, HloSharding | None], OpPlan | None]
+"""Of an op, how its operands lie and what is wanted: how it is done, and at what price; None: nothing is decided."""
 
 
 class OpKind(NamedTuple):
@@ -48,8 +53,9 @@ class Strategy(NamedTuple):
     """How ops of a kind are partitioned."""
 
     lower: Lower
+    """Writes an op; its operands are partitioned by then."""
     plan: Planner = plan_by_signature
-    """What is decided of one with an array as result, before anything is written."""
+    """What is decided of one with an array as result, before anything is written: `global_choice` asks, by opcode."""
 
 
 OP_KINDS = (
@@ -112,7 +118,10 @@ _BY_FACTORS = Strategy(lower_by_signature)
 
 
 def plan_of(context: PlanContext, inst: Instruction, operands: Places, wanted: HloSharding | None) -> OpPlan | None:
-    """How an op with an array as result is partitioned whose operands lie so; None of one that decides nothing."""
+    """How an op with an array as result is partitioned whose operands lie so; None of one that decides nothing.
+
+    By opcode alone: kinds of `OP_KINDS` are told on the walk.
+    """
     return STRATEGIES.get(inst.opcode, _BY_FACTORS).plan(context, inst, operands, wanted)
 
 
@@ -132,7 +141,11 @@ def _possible_kinds(opcode: str) -> tuple[OpKind, ...]:
 
 
 def lower(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
-    """Partition one instruction whose operands are partitioned."""
+    """Partition one instruction whose operands are partitioned.
+
+    First what needs no decision (elementwise, all in one sharding), then what partial sums pass, then the table.
+    What comes out otherwise than propagated, or may be bypassed though annotated, is noted for the list of overrides.
+    """
     if inst.opcode in FAST_ELEMENTWISE and (value := lower_aligned_elementwise(context, inst)) is not None:
         return let_be_remade(context, inst, value)
     groups = manual.region_of(context, inst) if context.decisions.has_manual_groups else None

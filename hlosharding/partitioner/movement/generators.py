@@ -1,7 +1,8 @@
 """Generators: values made from nothing, or from a scalar: constants, iota, broadcasts.  Each device makes its own tile.
 
 Floor: partitioner.  Such values are rematerialized in every sharding a user wants, so they are never resharded.  Random
-numbers alone are drawn once each, and sent to all that hold them.
+numbers alone are drawn once each, and sent to all that hold them.  A strategy writes a tile by `context.emitter`
+(`per_device`: another number on each device) and says how one of any other sharding is made (`rematerialize`).
 """
 
 from __future__ import annotations
