@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -128,12 +129,17 @@ def test_blocks_of_the_program_open_to_their_ops(shown: Any) -> None:
     assert "%h0" in shown.find_element("css selector", "#program tr.below").text
 
 
-def target(browser: Any) -> str:
-    """What the row says to which one was led: it has the focus, a moment after the address changed."""
+def soon(browser: Any, found: Callable[[], Any]) -> Any:
+    """What is found, once it is there: a page answers to a new address, or to the clipboard, after the click ends."""
     from selenium.webdriver.support.wait import WebDriverWait
 
+    return WebDriverWait(browser, 10).until(lambda _: found())
+
+
+def target(browser: Any) -> str:
+    """What the row says to which one was led: it has the focus."""
     focused = "return document.activeElement.matches('tr.target') && document.activeElement.innerText"
-    return WebDriverWait(browser, 10).until(lambda browser: browser.execute_script(focused))
+    return soon(browser, lambda: browser.execute_script(focused))
 
 
 def test_a_link_to_a_row_lasts(browser: Any, page: Path, program: hs.Partitioned) -> None:
@@ -158,7 +164,7 @@ def test_from_a_finding_to_its_row_its_op_and_the_picture(shown: Any) -> None:
     below = shown.find_element("css selector", "#program tr.below tr.below")
     assert "finding" not in below.text
     below.find_element("link text", "in the picture").click()
-    [drawn] = css(shown, "g.target")
+    [drawn] = soon(shown, lambda: css(shown, "g.target"))
     assert "dot" in drawn.text
     drawn.click()
     assert "%x" in target(shown)
@@ -323,8 +329,8 @@ def test_the_arrows_go_from_bar_to_bar_and_a_bar_leads_to_its_rows(shown: Any) -
 def test_a_row_leads_to_its_bars(shown: Any) -> None:
     shown.find_element("css selector", "#collectives .opener button").click()
     shown.find_element("css selector", "#collectives tr.below").find_element("link text", "in the timeline").click()
+    assert soon(shown, lambda: css(shown, ".timeline .chosen"))
     assert "all-reduce" in told(shown)
-    assert css(shown, ".timeline .chosen")
 
 
 def test_a_line_to_paste_is_copied_or_selected(browser: Any, tmp_path: Path) -> None:
@@ -334,6 +340,6 @@ def test_a_line_to_paste_is_copied_or_selected(browser: Any, tmp_path: Path) -> 
     page.write_text(render_page(View((Within("one", View((table,)), title="One"),)), title="mine"), "utf-8")
     browser.get(page.as_uri())
     browser.find_element("css selector", "button[aria-label='copy annotate %w={replicated}']").click()
-    said = browser.find_element("id", "said").get_attribute("textContent")
+    said = soon(browser, lambda: browser.find_element("id", "said").get_attribute("textContent"))
     assert said in ("copied", "selected")
     assert said == "copied" or browser.execute_script("return String(getSelection())") == "annotate %w={replicated}"
