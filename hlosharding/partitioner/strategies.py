@@ -1,11 +1,13 @@
-"""How each op is partitioned: one table from the kind of an op, mostly its opcode, to a strategy.
+"""How each op is partitioned: a table from its opcode to a strategy, and before it the kinds of ops that need more.
 
 Floor: partitioner.  What is not in the table is lowered by its factors; what has no signature is computed whole on
 every device, with a warning that names it.
 
 A *factor* is an extent that dims of operands and results share; a *signature* lists those of an op (`rules`).  *Wanted*
 is the sharding that propagation gave a result; None: any will do.  A value is an array of the program as each device
-has it (`value.py`); `context.emitter` writes local ops.
+has it (`value.py`), its place how it lies, without the array; a `DeferredReduction` is a sum whose terms devices still
+hold, reduced when it is needed.  A value that each device could as well make itself has `rematerialize`: it is made in
+the sharding that is wanted, and never moved.  `context.emitter` writes local ops.
 """
 
 from __future__ import annotations
@@ -34,57 +36,51 @@ from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, pa
 from hlosharding.sharding import HloSharding
 
 Planner = Callable[[PlanContext, Instruction, Places, HloSharding | None], OpPlan | None]
-"""Of an op, how its operands lie and what is wanted: how it is done, and at what price; None: nothing is decided."""
+"""From an op, how its operands lie and what is wanted to how it is done, and its price; None: nothing is decided."""
 
 
 class OpKind(NamedTuple):
-    """A kind of op that is more than its opcode."""
+    """Ops that are told by more than their opcode, and what writes them."""
 
-    name: str
     opcodes: frozenset[str] | None
     """None: all."""
     holds: Callable[[Context, Instruction], bool]
-
-
-_CALLS = frozenset({"custom-call"})
+    lower: Lower
 
 
 class Strategy(NamedTuple):
-    """How ops of a kind are partitioned."""
+    """How ops of an opcode are partitioned."""
 
     lower: Lower
     """Writes an op; its operands are partitioned by then."""
     plan: Planner = plan_by_signature
-    """What is decided of one with an array as result, before anything is written: `global_choice` asks, by opcode."""
+    """What is decided of one with an array as result, before anything is written: `lower` asks for it where operands
+    lie, and `global_choice` where they might."""
 
+
+def _always(_context: Context, _inst: Instruction) -> bool:
+    return True
+
+
+_CALLS = frozenset({"custom-call"})
 
 OP_KINDS = (
-    OpKind("boundary of a manual region", _CALLS, lambda _, inst: manual.is_boundary_call(inst)),
-    OpKind("start of a transfer", frozenset({"send", "recv"}), lambda _context, _inst: True),
-    OpKind("end of a transfer", frozenset({"send-done", "recv-done"}), lambda _context, _inst: True),
-    OpKind("op of a manual region", None, manual.is_per_device),
-    OpKind("collective between manual groups", COLLECTIVES, lambda context, _: context.manual_groups is not None),
-    OpKind("move to or from the host", _CALLS, lambda _, inst: host_offload.is_move(inst)),
-    OpKind(
-        "custom call on one device", _CALLS, lambda context, inst: one_device.acting_device(context, inst) is not None
-    ),
-    OpKind("flash attention", _CALLS, lambda _, inst: fused_attention(inst) is not None),
-    OpKind("array of dynamic size", None, is_dynamic),
-    OpKind("call under custom_partitioning", frozenset({"call"}), lambda _, inst: is_custom_partitioning(inst)),
+    OpKind(_CALLS, lambda _, inst: manual.is_boundary_call(inst), manual.cross_boundary),
+    # Transfers name devices of the whole program, in manual regions, too.
+    OpKind(frozenset({"send", "recv"}), _always, one_device.start_transfer),
+    OpKind(frozenset({"send-done", "recv-done"}), _always, one_device.finish_transfer),
+    OpKind(None, manual.is_per_device, manual.take_over),
+    # Of a region that is manual along some axes: within its groups, beside what is not manual there.
+    OpKind(COLLECTIVES, lambda context, _: context.manual_groups is not None, manual.communicate),
+    OpKind(_CALLS, lambda _, inst: host_offload.is_move(inst), host_offload.move),
+    OpKind(_CALLS, lambda context, inst: one_device.acting_device(context, inst) is not None, one_device.act_once),
+    OpKind(_CALLS, lambda _, inst: fused_attention(inst) is not None, ring_attention.lower),
+    OpKind(None, is_dynamic, lower_dynamic),
+    OpKind(frozenset({"call"}), lambda _, inst: is_custom_partitioning(inst), custom_partitioning.lower_marked),
 )
-"""Asked in this order, before the opcode."""
+"""Of these the first that holds, before `STRATEGIES` is asked."""
 
 STRATEGIES: dict[str, Strategy] = {
-    "boundary of a manual region": Strategy(manual.cross_boundary),
-    "start of a transfer": Strategy(one_device.start_transfer),
-    "end of a transfer": Strategy(one_device.finish_transfer),
-    "op of a manual region": Strategy(manual.take_over),
-    "collective between manual groups": Strategy(manual.communicate),
-    "move to or from the host": Strategy(host_offload.move),
-    "custom call on one device": Strategy(one_device.act_once),
-    "flash attention": Strategy(ring_attention.lower),
-    "array of dynamic size": Strategy(lower_dynamic),
-    "call under custom_partitioning": Strategy(custom_partitioning.lower_marked),
     "tuple": Strategy(special_ops.pack_elements),
     "get-tuple-element": Strategy(special_ops.take_element),
     "copy": Strategy(special_ops.copy),
@@ -113,60 +109,60 @@ STRATEGIES: dict[str, Strategy] = {
     "partition-id": Strategy(calls.per_device),
     "replica-id": Strategy(calls.per_device),
 }
-"""By a kind's name or an opcode."""
+"""By opcode."""
 _BY_FACTORS = Strategy(lower_by_signature)
 
 
 def plan_of(context: PlanContext, inst: Instruction, operands: Places, wanted: HloSharding | None) -> OpPlan | None:
-    """How an op with an array as result is partitioned whose operands lie so; None of one that decides nothing.
+    """How an op with an array as result would be partitioned, were its operands to lie so; None: nothing is decided.
 
-    By opcode alone: kinds of `OP_KINDS` are told on the walk.
+    By opcode alone: whether an op is of one of the `OP_KINDS` is known on the walk.
     """
     return STRATEGIES.get(inst.opcode, _BY_FACTORS).plan(context, inst, operands, wanted)
 
 
-def kind_of(context: Context, inst: Instruction) -> str:
-    """What the table knows an instruction as."""
-    opcode = inst.opcode
-    for kind in _possible_kinds(opcode):
-        if kind.holds(context, inst):
-            return kind.name
-    return opcode
-
-
 @cache
 def _possible_kinds(opcode: str) -> tuple[OpKind, ...]:
-    """Most opcodes have two: asked of every instruction."""
+    """Of most opcodes the two without opcodes; remembered, for every instruction asks."""
     return tuple(kind for kind in OP_KINDS if kind.opcodes is None or opcode in kind.opcodes)
 
 
 def lower(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     """Partition one instruction whose operands are partitioned.
 
-    First what needs no decision (elementwise, all in one sharding), then what partial sums pass, then the table.
-    What comes out otherwise than propagated, or may be bypassed though annotated, is noted for the list of overrides.
+    First what needs no decision (elementwise, all in one sharding, outside of manual regions), then what partial sums
+    pass, then the tables.
     """
     if inst.opcode in FAST_ELEMENTWISE and (value := lower_aligned_elementwise(context, inst)) is not None:
         return let_be_remade(context, inst, value)
     groups = manual.region_of(context, inst) if context.decisions.has_manual_groups else None
     written = context.emitter.written
-    made = _lower(context if groups is None else context.inside(groups), inst)
+    made = _pass_or_lower(context if groups is None else context.inside(groups), inst)
     for part in () if type(made) is Value else parts_of(made):
         if isinstance(part, DeferredReduction):
             context.emitter.note_partial_sums(part.partial.local, written)
-    if type(made) is DeferredReduction or inst.id not in context.shardings:
-        context.emitter.program.undecided[inst] = made
-    elif type(made) is Value and inst.name in context.decisions.annotated and made.rematerialize is None:
-        context.emitter.program.annotated[inst] = made
+    _note_for_overrides(context, inst, made)
     if groups is not None:
         return manual.stamped(made, groups)
     return let_be_remade(context, inst, made) if type(made) is Value else made
 
 
-def _lower(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
-    """By the table, unless partial sums pass through the op and are reduced later."""
+def _pass_or_lower(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
+    """By the tables, unless partial sums pass through the op and are reduced later."""
     context.emitter.lowering(inst)
     deferred = pass_through(context, inst)
     if deferred is not None:
         return deferred
-    return STRATEGIES.get(kind_of(context, inst), _BY_FACTORS).lower(context, inst)
+    for kind in _possible_kinds(inst.opcode):
+        if kind.holds(context, inst):
+            return kind.lower(context, inst)
+    return STRATEGIES.get(inst.opcode, _BY_FACTORS).lower(context, inst)
+
+
+def _note_for_overrides(context: Context, inst: Instruction, made: AnyValue | DeferredReduction) -> None:
+    """For the list of values that are sharded otherwise than propagated (`Partitioned.overrides`): how what has no
+    sharding of its own came to lie, and what was annotated, for its readers may bypass it."""
+    if type(made) is DeferredReduction or inst.id not in context.shardings:
+        context.emitter.program.undecided[inst] = made
+    elif type(made) is Value and inst.name in context.decisions.annotated and made.rematerialize is None:
+        context.emitter.program.annotated[inst] = made

@@ -5,7 +5,7 @@ dims that the reshape maps onto each other, either nothing changes or all splits
 stay its own.  Else, where it is cheaper, elements move straight from the operand's tiles to those of the result:
 
     f32[12] in 4 tiles     0 1 2|3 4 5|6 7 8|9 10 11
-    f32[6,2] in 3 tiles    0 1 2 3|4 5 6 7|8 9 10 11       elements between unlike tile edges move: 3; 6, 7; ...
+    f32[6,2] in 4 tiles    0 1 2 3|4 5 6 7|8 9 10 11|      elements between unlike tile edges move: 3; 6, 7; ...
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ Pair = tuple[HloSharding, HloSharding]
 
 
 def reshape(context: Context, inst: Instruction) -> AnyValue:
-    """The cheapest of: the result's tiling carried back, the operand's carried on, or elements moved between both."""
+    """The cheapest of: the result's tiling carried back, the operand's carried on, elements moved between both, or all
+    gathered.  Planned where the operand lies by now."""
     value, shape = array_of(context, inst.operands[0]), inst.shape
     wanted = context.wanted_leaves(inst)[0]
     plan = context.plans[inst] = plan_reshape(context, inst, [value.place], wanted)
     [source], [target] = plan.operands, plan.results
     moved = reshard(context, value, source, "operand of a reshape")
     if plan.transfer is not None:
-        return _across_tile_edges(context, inst, moved, target, plan.transfer)
+        return _write_transfer(context, inst, moved, target, plan.transfer)
     local = context.emitter.reshape(moved.local, local_shape(context, shape, target).dims)
     known = value.broadcast_dims and broadcast_dims_after_reshape(value.shape.dims, shape.dims, value.broadcast_dims)
     kind = value.reduce_kind if source is value.sharding else None
@@ -57,7 +58,7 @@ def reshape(context: Context, inst: Instruction) -> AnyValue:
     return made if target is wanted else to_wanted(context, made, wanted)
 
 
-def _across_tile_edges(
+def _write_transfer(
     context: Context, inst: Instruction, value: Value, target: HloSharding, transfer: BatchedTransfer
 ) -> Value:
     """Where each group of dims is one line of elements on both sides: the elements between unlike tile edges move."""
@@ -74,7 +75,10 @@ def _across_tile_edges(
 def _transfer_between(
     prices: Prices, shape: Shape, source: HloSharding, result: Shape, target: HloSharding
 ) -> BatchedTransfer | None:
-    """How elements get from the operand's tiles to the result's; None where lines of elements do not line up."""
+    """How elements get from the operand's tiles to the result's.
+
+    None where a tile is not one line of elements in each group of dims that the reshape maps onto each other.
+    """
     if 0 in shape.dims or {"manual", "unreduced"} & {*source.subgroup_types, *target.subgroup_types}:
         return None
     groups, n = reshape_runs(shape.dims, result.dims), prices.machine.num_devices
@@ -88,18 +92,17 @@ def _transfer_between(
 
 
 def plan_reshape(context: PlanContext, inst: Instruction, operands: Places, wanted: HloSharding | None) -> ReshapePlan:
-    """The shardings of operand and result; memoised.
+    """The shardings of operand and result, the price, and the transfer where elements move between; memoised.
 
-    Local, or straight from what the operand has to what is wanted, elements moving between.  Neither is partial: the
-    tiles of a whole array are no terms of it, though they have the same shape.
+    No term of a sum is wanted: elements come from a whole array, of which a tile has the shape of a term, but is none.
     """
     [value], shape = operands, inst.shape
     wanted = None if wanted is None else without_partials(wanted)
     key = (shape, None if wanted is None else wanted.uid, *value.key)
-    known = context.decisions.reshapes
-    if key not in known:
-        known[key] = _cheapest(context.prices, value, shape, wanted)
-    return known[key]
+    plans = context.decisions.reshapes
+    if key not in plans:
+        plans[key] = _cheapest(context.prices, value, shape, wanted)
+    return plans[key]
 
 
 def _cheapest(prices: Prices, value: ValuePlace, shape: Shape, wanted: HloSharding | None) -> ReshapePlan:
@@ -108,9 +111,10 @@ def _cheapest(prices: Prices, value: ValuePlace, shape: Shape, wanted: HloShardi
 
     best = min(_pairs(value.whole_sharding, value.shape.dims, shape.dims, wanted), key=seconds)
     local = ReshapePlan(best[:1], best[1:], seconds(best))
-    if wanted is None or value.is_remade or local.price <= 0:
+    is_free = local.price <= _copy_seconds(prices, shape, best[1])
+    if wanted is None or value.is_remade or is_free:
         return local
-    moved = _moved_across(prices, value, shape, wanted)
+    moved = _plan_transfer(prices, value, shape, wanted)
     return local if moved is None or moved.price >= local.price else moved
 
 
@@ -124,8 +128,8 @@ def _local_reshape_seconds(
     return prices.move_seconds(value, source) + result + _copy_seconds(prices, shape, target)
 
 
-def _moved_across(prices: Prices, value: ValuePlace, shape: Shape, wanted: HloSharding) -> ReshapePlan | None:
-    """Reduce the operand where it is a partial result, and move elements to the tiles that are wanted."""
+def _plan_transfer(prices: Prices, value: ValuePlace, shape: Shape, wanted: HloSharding) -> ReshapePlan | None:
+    """A partial result is reduced, then elements move to the tiles that are wanted; None where they cannot."""
     own = value.whole_sharding
     if "tiled" not in (own.kind, wanted.kind):
         return None
@@ -145,7 +149,7 @@ def _copy_seconds(prices: Prices, shape: Shape, sharding: HloSharding) -> float:
 
 
 def _pairs(source: HloSharding, dims: Dims, result_dims: Dims, wanted: HloSharding | None) -> Iterator[Pair]:
-    """Pairs that reshape locally: the one from what is wanted first, then that from what the operand has."""
+    """Pairs that reshape locally: the one from what is wanted first, for on a tie the first is taken."""
     if wanted is not None and wanted.kind in ("tiled", "replicated"):
         for pair in _local_pairs(wanted, result_dims, dims):
             yield pair[1], pair[0]
@@ -156,7 +160,8 @@ def _pairs(source: HloSharding, dims: Dims, result_dims: Dims, wanted: HloShardi
 
 @lru_cache(maxsize=1 << 14)
 def _local_pairs(sharding: HloSharding, dims: Dims, other_dims: Dims) -> tuple[Pair, ...]:
-    """Pairs that start from `sharding`: as it is, or without the tiles that do not get through."""
+    """Pairs that start from `sharding`: as it is, without the tiles that do not get through, or, where neither is
+    local, without uneven tiles."""
     found: list[Pair] = []
     carried = propagate_through_reshape(dims, other_dims, sharding).meaning
     back = propagate_through_reshape(other_dims, dims, carried).meaning
