@@ -166,7 +166,7 @@ class _Choice:
             return first, first
         found = [first, *[self._built(table, decisions) for table in others]]
         chosen = best_of(found)
-        improved = improved_table(self.module, chosen.table, decisions)
+        improved = improved_table(self.module, chosen.table, chosen.local.found, decisions)
         if improved is not chosen.table:
             chosen = best_of([*found, self._built(improved, decisions)])
         return first, chosen

@@ -40,6 +40,8 @@ class LocalProgram:
     """Values with another sharding than `module.shardings` gave them, in program order."""
     table: ShardingTable | None = None
     """The shardings that the walk followed."""
+    found: Mapping[int, HloSharding] = field(default_factory=dict[int, HloSharding])
+    """Of values that the table leaves open, by id: where the walk put them."""
     plans: Mapping[Instruction, OpPlan] = field(default_factory=dict[Instruction, OpPlan])
     """How the ops of the program were partitioned, in which it is in plain forms; of what there was a choice for."""
     priced: dict[Machine, CostReport] = field(default_factory=dict[Machine, CostReport], repr=False, compare=False)
@@ -74,7 +76,9 @@ def partition_module(
     passes = per_device_passes(program, decisions.prices, has_manual_groups=decisions.has_manual_groups)
     run_passes(local, passes, dump=dump)
     overrides = sharding_overrides(module, dict(table.shardings), program.undecided, table.reasons, bypassed)
-    return LocalProgram(local, [*program.warnings, *left_undone(module)], tuple(overrides), table, context.plans)
+    found = {inst.id: made.sharding for inst, made in program.undecided.items() if type(made) is Value}
+    warnings = [*program.warnings, *left_undone(module)]
+    return LocalProgram(local, warnings, tuple(overrides), table, found, context.plans)
 
 
 _CHANNELED = COLLECTIVES | {"custom-call", "send", "recv", "send-done", "recv-done"}

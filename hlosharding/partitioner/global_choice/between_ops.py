@@ -1,9 +1,10 @@
 """How values between ops lie: what one op saves another may pay, so both ends of a value are looked at.
 
-Floor: partitioner.  Propagation gives a value the sharding of what came first.  A group of values (`value_groups`) may
-take another one, which an op at its borders would rather make or read, where all its ops together then cost less; two
-groups that an op joins are tried together.  No device gets larger tiles by it.  Then come parameters that several ops
-read: one copy elsewhere may serve them all, where each would have had it moved to another place.
+Floor: partitioner.  Propagation gives a value the sharding of what came first; where it leaves one open, the first walk
+does, op by op (`found`).  A group of values (`value_groups`) may take another one, which an op at its borders would
+rather make or read, where all its ops together then cost less; two groups that an op joins are tried together.  No
+device gets larger tiles by it.  Then come parameters that several ops read: one copy elsewhere may serve them all,
+where each would have had it moved to another place.
 """
 
 from __future__ import annotations
@@ -32,14 +33,20 @@ _MOST_BORDERS = 12
 """Of a group with more of them (what runs through all layers) there is no local choice."""
 
 
-def improved_table(module: Module, table: ShardingTable, decisions: Decisions) -> ShardingTable:
-    """The table with other places for values between ops where those cost less; itself where none does."""
+def improved_table(
+    module: Module, table: ShardingTable, found: Mapping[int, HloSharding], decisions: Decisions
+) -> ShardingTable:
+    """The table with other places for values between ops where those cost less; itself where none does.
+
+    `found`: how values came to lie, by id, that the table leaves open.
+    """
     if decisions.has_manual_groups:
         return table
-    prices = OpPrices(PlanContext(shardings=dict(table.shardings), decisions=decisions))
+    shardings = {**found, **table.shardings}
+    prices = OpPrices(PlanContext(shardings=shardings, decisions=decisions))
     taken: dict[Group, HloSharding] = {}
     for computation in module.computations:
-        groups = groups_of(computation, table.shardings, decisions.annotated)
+        groups = groups_of(computation, shardings, decisions.annotated)
         taken |= _Search(prices, [g for g in groups if 0 < _num_borders(g, module.stands_for) <= _MOST_BORDERS]).run()
     changed, copies = dict[int, HloSharding](), dict[int, HloSharding]()
     for group, sharding in [(g, s) for g, s in taken.items() if s is not g.sharding]:

@@ -27,11 +27,15 @@ from hlosharding.partitioner.partial_sums.partial_sum_ops import (
     WIDE,
     deferral_rule,
     is_linear,
+    linear_operands,
     terms_of,
 )
 from hlosharding.partitioner.resharding import is_cut_up
 from hlosharding.partitioner.value import DeferredReduction, Value
 from hlosharding.sharding import HloSharding
+
+_LOOK_BACK = 8
+"""Ops in a row through which it is asked whether a value may be partial sums; beyond them it may."""
 
 
 def pass_through(context: Context, inst: Instruction) -> DeferredReduction | None:
@@ -111,10 +115,17 @@ def _sums_only_partial_sums(context: PlanContext, source: Instruction, inst: Ins
     return all(o is source or o in context.may_defer or _may_wait(context, o) for o in terms_of(inst))
 
 
-def _may_wait(context: PlanContext, operand: Instruction) -> bool:
+def _may_wait(context: PlanContext, operand: Instruction, look: int = _LOOK_BACK) -> bool:
     """Is it a deferred reduction, or, where it is not lowered yet, may it become one?"""
-    known = context.is_deferred(operand)
-    return known if known is not None else is_linear(operand) or deferral_rule(operand).makes_partial_sums
+    known, rule = context.is_deferred(operand), deferral_rule(operand)
+    if known is not None or rule.makes_partial_sums or rule.on_partial_sums is None:
+        return rule.makes_partial_sums if known is None else known
+    if look == 0:
+        return True
+    if rule.is_sum:
+        return all(_may_wait(context, term, look - 1) for term in terms_of(operand))
+    sources = ([operand.operands[n] for n in numbers] for numbers in linear_operands(operand))
+    return any(all(_may_wait(context, source, look - 1) for source in each) for each in sources)
 
 
 Paths = dict[int, tuple[Instruction, ...]]

@@ -95,3 +95,20 @@ def test_one_copy_serves_ops_that_alone_would_not_have_asked_for_it() -> None:
     assert sums < of_x + to_batches
     assert local.comm_bytes_per_device == pytest.approx(of_x + 2 * to_batches)
     assert of_x + 2 * to_batches < 2 * sums
+
+
+def test_values_that_may_take_any_sharding_lie_where_all_their_ops_cost_least() -> None:
+    """One product is nearest to rows, the other to columns; who multiplies them would have one of the two moved."""
+    contract = "lhs_contracting_dims={1}, rhs_contracting_dims="
+    local = right(f"""
+        g = f32[1024,16] parameter(0){mark(COLUMNS)}
+        v = f32[4096,16] parameter(1), sharding={{replicated}}
+        x = f32[1024,16] parameter(2), sharding={{replicated}}
+        w = f32[16,4096] parameter(3){mark(ROWS)}
+        d = f32[1024,4096] dot(g, v), {contract}{{1}}
+        h = f32[1024,4096] dot(x, w), {contract}{{0}}
+        t = f32[1024,4096] tanh(h)
+        m = f32[1024,4096] multiply(d, t)
+        ROOT r = f32[16,4096] dot(x, m), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}{mark(ROWS)}""")
+    whole_g, w_to_columns = 1024 * 16 * 4 * 7 / 8, 16 * 4096 * 4 * 7 / 64
+    assert local.comm_bytes_per_device == pytest.approx(whole_g + w_to_columns + w_to_columns)

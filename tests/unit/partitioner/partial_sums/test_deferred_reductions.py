@@ -284,3 +284,24 @@ def test_rows_that_do_not_divide_are_added_once(rows: int) -> None:
           scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=add_f32{mark("[8,1]<=[8]")}""",
         np.arange(rows, dtype=np.int32).reshape(rows, 1) * 7 % 64,
     )
+
+
+def test_a_sum_does_not_wait_for_what_can_be_no_partial_sum() -> None:
+    """`t` is made whole on each device, though it comes through a linear op: few rows travel, and no sum does."""
+    local = right(
+        f"""
+        i = s32[64,1] parameter(0){mark("")}
+        u = f32[64,64] parameter(1){mark("[8,1]<=[8]")}
+        y = f32[4096,8] parameter(2){mark("")}
+        zero = f32[] constant(0)
+        z = f32[512,64] broadcast(zero), dimensions={{}}
+        s = f32[512,64] scatter(z, i, u), update_window_dims={{1}}, inserted_window_dims={{0}},
+          scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=add_f32{mark("")}
+        h = f32[4096,8] tanh(y)
+        t = f32[512,64] reshape(h)
+        a = f32[512,64] add(s, t){mark("")}
+        ROOT n = f32[512,64] negate(a){mark("")}""",
+        np.arange(64, dtype=np.int32).reshape(64, 1) * 7 % 512,
+    )
+    assert counts(local) == {"all-gather": 1}
+    assert local.comm_bytes_per_device == 7 / 8 * 64 * 64 * 4
