@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hlosharding.executor.emit import EMITTERS, EmittedOp, raw
 from hlosharding.executor.text import dtype_text, tuple_text
-from hlosharding.ir import DotDims, Instruction
+from hlosharding.ir import DotDims, Instruction, WindowDim
 
 _PRECISIONS = {0: "DEFAULT", 1: "HIGH", 2: "HIGHEST"}
 
@@ -70,8 +70,11 @@ def _convolution(op: EmittedOp) -> str:
         (dims.kernel_output_feature_dimension, dims.kernel_input_feature_dimension, *dims.kernel_spatial_dimensions),
         (dims.output_batch_dimension, dims.output_feature_dimension, *dims.output_spatial_dimensions),
     )
+    sizes = [inst.operands[0].shape.dims[d] for d in dims.input_spatial_dimensions]
+    longer = [w.stride * _breaks_xla(w, size) for w, size in zip(window, sizes, strict=True)]
+    padding = [(w.padding_low, w.padding_high + more) for w, more in zip(window, longer, strict=True)]
     parts = [
-        lhs, rhs, tuple_text([w.stride for w in window]), tuple_text([(w.padding_low, w.padding_high) for w in window]),
+        lhs, rhs, tuple_text([w.stride for w in window]), tuple_text(padding),
         f"lhs_dilation={tuple_text([w.base_dilation for w in window])}",
         f"rhs_dilation={tuple_text([w.window_dilation for w in window])}",
         f"dimension_numbers=lax.ConvDimensionNumbers{tuple_text(specs)}",
@@ -80,7 +83,21 @@ def _convolution(op: EmittedOp) -> str:
         parts.append(f"feature_group_count={inst.feature_group_count}")
     if inst.batch_group_count != 1:
         parts.append(f"batch_group_count={inst.batch_group_count}")
-    return f"lax.conv_general_dilated({', '.join(parts)}{_precision(inst)}{_result_type(inst)})"
+    made = f"lax.conv_general_dilated({', '.join(parts)}{_precision(inst)}{_result_type(inst)})"
+    cut = f"{tuple_text([0] * inst.shape.rank)}, {tuple_text(inst.shape.dims)}"
+    return f"lax.slice({made}, {cut})" if any(longer) else made
+
+
+def _breaks_xla(window: WindowDim, size: int) -> bool:
+    """Does XLA end the process at such a window over an input of that size?
+
+    Where it swaps input and kernel it takes such a dim, of any size, for one of groups, and then finds a window of the
+    wrong size (jaxlib 0.10.2).  One more element of padding makes one more result, which is cut off.
+    """
+    is_plain = not window.window_reversal and window.window_dilation == 1
+    is_padded = window.padding_low or window.padding_high
+    is_taken_for_group = window.size == window.base_dilation == window.stride + 1
+    return is_taken_for_group and is_plain and not is_padded and size != window.size
 
 
 @EMITTERS.register("fft")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.choice import FactorChoice, Lowering, OpPlan
 from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, SplitQuestion
-from hlosharding.partitioner.factors.factor_choice import MOST_PRICED, promising_splits
+from hlosharding.partitioner.factors.factor_choice import promising_splits
 from hlosharding.partitioner.factors.factor_roles import is_reduced, num_points, reduce_kind_of
 from hlosharding.partitioner.factors.lowering_choice import problems_of
 from hlosharding.partitioner.factors.split_prices import memory_bytes, priced_split
@@ -25,6 +25,8 @@ from hlosharding.partitioner.value import ValuePlace
 from hlosharding.rules import Signature
 from hlosharding.sharding import REPLICATED, HloSharding, TileAssignment
 
+_MOST_PRICED = 48
+"""Of all splits those that promise most."""
 _EQUAL = 1 + 1e-9
 
 
@@ -112,7 +114,7 @@ class _Pricing:
     def all_promising(self, chosen: SplitAlternative) -> Iterator[SplitAlternative]:
         """Those with the lowest bounds, whatever work they repeat."""
         problems, mesh = self.question.problems, self.question.mesh
-        splits, most_work = promising_splits(problems, self.prices, mesh, most=MOST_PRICED, may_repeat=True)
+        splits, most_work = promising_splits(problems, self.prices, mesh, most=_MOST_PRICED, may_repeat=True)
         for problem, space, work in splits:
             found = self.priced(problem, space, "")
             why = f"repeats work: {work:.3g} of the op on a device, where {most_work:.3g} is allowed"

@@ -34,9 +34,8 @@ from hlosharding.sharding import HloSharding, TileAssignment
 
 # What one more collective counts beside large arrays, unless the objective is time.
 _EXTRA_SECONDS = 1.001
-MOST_PRICED = 48
-"""Of the splits of one op, those that promise most.  Bounds end nearly all at once: 48 take no longer than 5 would, of
-which 5 of 150 ops priced in seconds found a split dearer than the best by more than a tenth."""
+_MOST_PRICED = 5
+"""Of the splits of one op, those that promise most.  Bounds are near the prices: more than these hardly ever win."""
 
 
 class _Priced(NamedTuple):
@@ -178,7 +177,7 @@ def _cheapest(
     `waiting`: of those only that leave partial results.
     """
     best, found = None, (math.inf, 0, 0)
-    for least, i, place, split in _leanest(pools, most_work, MOST_PRICED, claimed_only=claimed_only):
+    for least, i, place, split in _leanest(pools, most_work, _MOST_PRICED, claimed_only=claimed_only):
         if least > found[0]:
             break
         choice = pools[i].price(split, found[0])

@@ -13,10 +13,15 @@ from hlosharding.partitioner.overrides.batch_parallel import batch_parallel_shar
 from hlosharding.partitioner.overrides.kept_whole import kept_whole_shardings
 from hlosharding.partitioner.overrides.op_sets import ProgramShardings, Proposer
 from hlosharding.partitioner.overrides.open_results import evenly_split_results, named_results
-from hlosharding.partitioner.overrides.relaxed_shardings import relaxed_shardings, wanted_by_only_readers
+from hlosharding.partitioner.overrides.relaxed_shardings import (
+    relaxed_shardings,
+    wanted_by_only_readers,
+    written_in_place,
+)
 from hlosharding.partitioner.overrides.sharding_overrides import (
     BATCH_OVER_ALL,
     EVEN_PART,
+    IN_PLACE,
     KEPT_WHOLE,
     NAMED,
     ONE_ORDER,
@@ -46,6 +51,7 @@ _REFINEMENTS: tuple[tuple[Proposer, str], ...] = (
     (evenly_split_results, EVEN_PART),
     (named_results, NAMED),
     (wanted_by_only_readers, ONLY_READER),
+    (written_in_place, IN_PLACE),
 )
 """Of propagation's own table, one on top of the other: taken unseen."""
 _ALTERNATIVES: tuple[tuple[Proposer, str], ...] = (
