@@ -34,7 +34,7 @@ from hlosharding.cost.topology import Topology, machine_of, node_topology, targe
 from hlosharding.cost.trace import TraceLevel, TraceRow, TraceSlice, trace_text
 from hlosharding.cost.unfused_attention import UnfusedAttention, unfused_attention
 from hlosharding.cost.utilization import FlopsByType, WholeStep, hardware_flops, model_flops, utilization
-from hlosharding.cost.work import PART_READERS, OpWork, matrix_sizes, op_work
+from hlosharding.cost.work import PART_READERS, OpWork, matrix_sizes, memory_passes, op_work
 
 __all__ = [
     "LARGEST_FIGURE",
@@ -89,6 +89,7 @@ __all__ = [
     "machine_text",
     "machines",
     "matrix_sizes",
+    "memory_passes",
     "model_flops",
     "nearest_set",
     "node_topology",

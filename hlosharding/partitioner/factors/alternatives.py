@@ -139,7 +139,7 @@ class _Pricing:
             comm_bytes=in_bytes.communication,
             seconds=in_seconds.seconds,
             work=num_points(problem.signature, num_tiles) / (num_points(problem.signature, whole) or 1),
-            memory_bytes=memory_bytes(problem, by_objective),
+            memory_bytes=int(memory_bytes(problem, by_objective)),
             price=by_objective.seconds,
             excluded=excluded,
         )

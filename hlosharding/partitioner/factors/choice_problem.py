@@ -88,6 +88,8 @@ class ChoiceProblem:
     allowed: frozenset[int]
     """Factors that may be split."""
     windows: WindowedFactors
+    memory_passes: float = 1.0
+    """How often what it reads and makes goes through memory."""
 
     def claims(self) -> list[Claim]:
         """What results and operands (in this order) claim, as far as it may be split."""

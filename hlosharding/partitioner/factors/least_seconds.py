@@ -149,7 +149,7 @@ def compute_seconds(problem: ChoiceProblem, splits: Splits, prices: Prices) -> N
     tensors += [(r.shape, r.dims) for r in problem.results] * problem.result_passes
     nbytes = sum((_tile_bytes(problem, splits, *tensor) for tensor in tensors if tensor[0].is_array), np.zeros(1))
     reduced = [f for f in range(len(sizes)) if is_reduced(signature, f)]
-    plain, reducing = (prices.compute_seconds(points, nbytes, how) for how in (False, True))
+    plain, reducing = (prices.compute_seconds(points, nbytes * problem.memory_passes, how) for how in (False, True))
     is_reducing = reduces(signature) | (splits.num_tiles[:, reduced].prod(1) > 1)
     return np.where(is_reducing, reducing, plain)
 

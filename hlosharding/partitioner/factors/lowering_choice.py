@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from hlosharding.cost import PART_READERS
+from hlosharding.cost import PART_READERS, memory_passes
 from hlosharding.ir import Instruction, Shape
 from hlosharding.partitioner.broadcast_dims import broadcast_dims_of_results
 from hlosharding.partitioner.choice import FactorChoice, Lowering
@@ -173,6 +173,7 @@ def _problems(inst: Instruction, op: _Op, places: Places, wanted: Wanted) -> Ite
             results=tuple(Result(shape=s, wanted=w, dims=dims, broadcast_dims=d) for s, w, dims, d in leaves),
             allowed=_allowed(op, signature),
             windows=windows,
+            memory_passes=memory_passes(inst),
         )
 
 

@@ -77,12 +77,12 @@ def _compute_seconds(problem: ChoiceProblem, choice: FactorChoice, prices: Price
     return prices.compute_seconds(points, nbytes, bool(choice.deferred) or reduces(choice.signature))
 
 
-def memory_bytes(problem: ChoiceProblem, choice: FactorChoice) -> int:
+def memory_bytes(problem: ChoiceProblem, choice: FactorChoice) -> float:
     """What one device's part of the op reads and writes."""
     reads = [(o.shape, s) for o, s in zip(problem.operands, choice.operands, strict=True) if not o.is_read_in_part]
     results = [(r.shape, s) for r, s in zip(problem.results, choice.results, strict=True)]
     tensors = reads + results * problem.result_passes
-    return sum(_tile(shape, sharding).byte_size for shape, sharding in tensors if shape.is_array)
+    return problem.memory_passes * sum(_tile(s, sharding).byte_size for s, sharding in tensors if s.is_array)
 
 
 def _tile(shape: Shape, sharding: HloSharding) -> Shape:

@@ -251,6 +251,18 @@ def test_a_sort_is_right_along_the_split_dim_too(tiling: str) -> None:
         )
 
 
+def test_a_long_sort_is_not_repeated() -> None:
+    """Its rows move to all devices, and back, as XLA has it: as many bytes as whole rows on half of them would take."""
+    tiled = mark("[2,4]<=[8]")
+    program = f"""
+        x = f32[64,16384] parameter(0){tiled}
+        ROOT s = f32[64,16384] sort(x), dimensions={{1}}, to_apply=less{tiled}"""
+    less = "less { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = pred[] compare(a, b), direction=LT }"
+    local = right(program, computations=less)
+    assert counts(local) == {"all-to-all": 2}
+    assert local.comm_bytes_per_device == 2 * 3 / 4 * 64 * 16384 * 4 / 8
+
+
 @pytest.mark.parametrize("tiling", TILINGS)
 def test_a_topk_is_right(tiling: str) -> None:
     right(f"""
