@@ -5,6 +5,7 @@ Floor: rules.  What users said (`registration.py`) comes before what is known he
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -161,6 +162,23 @@ def _batched(core: int) -> Rule:
     return lambda inst: _batched_dims(max(0, inst.operands[0].shape.rank - core))(inst)
 
 
+_RIGHT_SIDES = {"76": -1, "82": -2}
+"""By LAPACK's letter for the side on which the matrix stands (L, R): the dim along which right-hand sides follow."""
+
+
+def _triangular_solve(inst: Instruction) -> Signature:
+    """One matrix per batch; right-hand sides are independent of each other, though nothing spreads along them: to XLA
+    they are dims of a call like any other."""
+    make, rank = SignatureMaker(inst), inst.shape.rank
+    for dim, size in enumerate(inst.shape.dims[:-2]):
+        make.factor(f"b{dim}", size, [(0, dim), (1, dim)], [(0, dim)])
+    side = re.search(r"\bside = (\d+)", inst.opaque)
+    if side and side[1] in _RIGHT_SIDES:
+        free = rank + _RIGHT_SIDES[side[1]]
+        make.factor("n", inst.shape.dims[free], [(1, free)], [(0, free)], spreads=False)
+    return make.build()
+
+
 def _resize(inst: Instruction) -> Signature:
     """Dims of equal size pass, resized ones are whole."""
     before, after = inst.operands[0].shape.dims, inst.shape.dims
@@ -168,7 +186,7 @@ def _resize(inst: Instruction) -> Signature:
 
 
 # Name stems of LAPACK's CPU kernels as JAX names them: lapack_<precision><stem>_ffi.  All take matrices.
-_LAPACK = ("gees", "geev", "gehrd", "geqp3", "geqrf", "gesdd", "gesvd", "getrf", "potrf", "trsm")
+_LAPACK = ("gees", "geev", "gehrd", "geqp3", "geqrf", "gesdd", "gesvd", "getrf", "potrf")
 _LAPACK_REAL = ("orgqr", "ormqr", "syevd", "sytrd")
 _LAPACK_COMPLEX = ("ungqr", "unmqr", "heevd", "hetrd")
 _SOLVER = "geev geqrf gesdd gesvd gesvdj gesvdp getrf orgqr ormqr potrf syevd syrk sytrd".split()
@@ -195,6 +213,7 @@ def _enter_known_targets() -> None:
         ((targets.TOP_K, "__gpu$TopK", "mhlo.topk"), topk),
         (attention.KINDS, attention.attention),
         (_matrix_targets(), _batched(2)),
+        ([f"lapack_{p}trsm_ffi" for p in "sdcz"], _triangular_solve),
         (_vector_targets(), _batched(1)),
     ]
     for names, rule in tables:

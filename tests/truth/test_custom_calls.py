@@ -90,3 +90,26 @@ def test_a_host_callback_is_opaque() -> None:
     found = signature_of(call)
     assert isinstance(found, Opaque)
     assert "register_rule" in found.reason
+
+
+@pytest.mark.parametrize("is_left", [True, False])
+def test_right_hand_sides_of_a_triangular_solve_are_independent(is_left: bool) -> None:
+    """Split along them, and along the batch, pieces are what JAX's run of the pieces gives."""
+    import jax
+
+    def function(matrices: Any, sides: Any) -> Any:
+        return jax.lax.linalg.triangular_solve(matrices, sides, left_side=is_left, lower=True)
+
+    free = 2 if is_left else 1
+    matrices = np.linalg.cholesky(positive((4, 3, 3)))
+    sides = np.random.default_rng(1).normal(size=(4, 3, 6) if is_left else (4, 6, 3)).astype(np.float32)
+    [call] = custom_calls(function, matrices, sides)
+    relation = signature_of(call)
+    assert isinstance(relation, Signature)
+    assert [(f.name, f.size, f.owes, f.spreads) for f in relation.factors] == [
+        ("b0", 4, Nothing(), True),
+        ("n", 6, Nothing(), False),
+    ]
+    assert relation.pairs(1) == ((0, 0), (free, free))
+    pieces = [function(matrices, piece) for piece in np.split(sides, 3, free)]
+    np.testing.assert_allclose(np.concatenate(pieces, free), function(matrices, sides), rtol=1e-6)
