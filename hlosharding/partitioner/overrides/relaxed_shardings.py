@@ -97,19 +97,23 @@ def _is_split(sharding: HloSharding) -> bool:
 def wanted_by_only_readers(program: ProgramShardings) -> dict[int, HloSharding]:
     """By id, the other shardings that such values take: of results of the program, and of what the user annotated.
 
-    A tuple that is given back holds its values as their readers want them, too: else they would seem to go by another
-    sharding on the way.
+    A result that may have any sharding is given back whole, and what makes it is told so: a split would have to be
+    gathered.  A tuple that is given back holds its values as their readers want them, too: else they would seem to go
+    by another sharding on the way.
     """
     shardings, bound = program.shardings, program.annotated
-    found: dict[int, HloSharding] = {}
+    found, root = dict[int, HloSharding](), program.module.entry.root
+    if root.shape.is_array and root.id not in shardings:
+        found[root.id] = REPLICATED
     for user in program.module.of_opcodes("tuple", "copy"):
         asked = list(_asked(user, shardings, bound)) if user.computation.is_entry else []
         if user.opcode == "tuple" and asked and user.name not in bound:
             held = HloSharding.tuple([wanted for _, wanted in asked])
-            found |= {user.id: held} if held is not shardings[user.id] else {}
+            found |= {user.id: held} if held is not shardings.get(user.id) else {}
         for operand, wanted in asked:
             given = shardings.get(operand.id)
-            if given is None or as_compared(given) is as_compared(wanted) or operand.name in bound:
+            is_so = given is not None and as_compared(given) is as_compared(wanted)
+            if is_so or operand.name in bound or (given is None and not user.is_root):
                 continue
             if operand.users == [user] and operand.shape.is_array and operand.opcode not in BINDING | PACKS:
                 found[operand.id] = wanted
@@ -120,7 +124,7 @@ def _asked(
     user: Instruction, shardings: Mapping[int, HloSharding], bound: frozenset[str]
 ) -> Iterator[tuple[Instruction, HloSharding]]:
     """The operands that an op takes as they shall be from here on, each with its sharding."""
-    given = shardings.get(user.id)
+    given = shardings.get(user.id, REPLICATED if user.is_root else None)
     if given is None or given.is_unknown():
         return
     has_arrays = bool(user.operands) and all(o.shape.is_array for o in user.operands)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import hlosharding as hs
@@ -70,3 +71,19 @@ def test_a_program_that_gives_nothing_back() -> None:
     module = hs.load(text)
     module.shardings[module.by_name("x").id] = hs.HloSharding.parse(f"{{devices={ROWS}}}")
     assert hs.partition(hs.propagate(module, to_outputs=True)).collectives == []
+
+
+def test_a_result_that_may_have_any_sharding_is_made_whole_as_it_is_given_back() -> None:
+    """XLA reduces 13 partial counts; to split them by rows, and gather them, takes two collectives for one."""
+    local = right(
+        f"""
+        i = s32[8192,1] parameter(0){mark("[2,1,4]<=[8] copies")}
+        one = f32[] constant(1)
+        u = f32[8192] broadcast(one), dimensions={{}}
+        zero = f32[] constant(0)
+        z = f32[13] broadcast(zero), dimensions={{}}
+        ROOT s = f32[13] scatter(z, i, u), update_window_dims={{}}, inserted_window_dims={{0}},
+          scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=add_f32""",
+        np.arange(8192, dtype=np.int32).reshape(8192, 1) * 7 % 13,
+    )
+    assert len(local.collectives) == 1
