@@ -155,8 +155,9 @@ def written_in_place(program: ProgramShardings) -> dict[int, HloSharding]:
             found.update({one.id: before for one in way})
             for one in way[:-1]:
                 packed, number = one.users[0], one.users[0].operands.index(one)
-                leaves = shardings[packed.id].normalize_tuple(len(packed.operands)).leaves
-                found[packed.id] = HloSharding.tuple([*leaves[:number], before, *leaves[number + 1 :]])
+                if packed.id in shardings:
+                    leaves = shardings[packed.id].normalize_tuple(len(packed.operands)).leaves
+                    found[packed.id] = HloSharding.tuple([*leaves[:number], before, *leaves[number + 1 :]])
     return found
 
 

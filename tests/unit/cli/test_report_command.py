@@ -43,7 +43,8 @@ def test_a_page_is_written_and_nothing_said(capsys: pytest.CaptureFixture[str], 
 def test_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     record = json.loads(output(capsys, "report", MLP, *H100, "--emit", "json"))
     assert record["schema"] == "hlosharding.report/2"
-    assert [one["numbers"] for one in record["collectives"]["collectives"]] == [[0], [1], [2]]
+    # The costliest first.  The result is gathered where it is made, before the sum over it is reduced.
+    assert [one["numbers"] for one in record["collectives"]["collectives"]] == [[0], [2], [1]]
     assert record["collectives"]["collectives"][0]["detail"]["collectives"][0]["needed_by"] == "dot.2"
 
 
