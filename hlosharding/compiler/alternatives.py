@@ -20,14 +20,16 @@ from hlosharding.partitioner import (
     LocalProgram,
     PartitionOptions,
     Prices,
+    ProgramShardings,
     ShardingTable,
     check_devices,
     folded,
     has_manual_groups,
     improved_table,
     in_plain_forms,
+    other_tables,
     partition_module,
-    sharding_tables,
+    propagated_table,
 )
 from hlosharding.reshard import MARGIN, MORE_WORK, Figures, best, weigh
 
@@ -160,11 +162,14 @@ class _Choice:
 
         Propagation's own comes first: no other is taken that is not better by the whole program.
         """
-        own, *others = sharding_tables(self.module, self.annotated, self.num_partitions, decisions.prices)
+        own = propagated_table(self.module, self.annotated, self.num_partitions, decisions.prices)
         first = self._built(own, decisions)
         if self.options.only_propagated:
             return first, first
-        found = [first, *[self._built(table, decisions) for table in others]]
+        program = ProgramShardings(
+            self.module, own.shardings, self.annotated, self.num_partitions, decisions.prices, first.cost.comm_bytes
+        )
+        found = [first, *[self._built(table, decisions) for table in other_tables(program, own)]]
         chosen = best_of(found)
         improved = improved_table(self.module, chosen.table, chosen.local.found, decisions)
         if improved is not chosen.table:

@@ -13,7 +13,14 @@ from hlosharding.partitioner.factors import (
 from hlosharding.partitioner.global_choice import improved_table
 from hlosharding.partitioner.iteration_space import as_compared, lift, project
 from hlosharding.partitioner.options import OVERLAPS, PartitionOptions
-from hlosharding.partitioner.overrides import ShardingOverride, ShardingTable, has_manual_groups, sharding_tables
+from hlosharding.partitioner.overrides import (
+    ProgramShardings,
+    ShardingOverride,
+    ShardingTable,
+    has_manual_groups,
+    other_tables,
+    propagated_table,
+)
 from hlosharding.partitioner.partial_sums import linear_operands
 from hlosharding.partitioner.partition import LocalProgram, check_devices, partition_module
 from hlosharding.partitioner.plain_forms import in_plain_forms
@@ -31,6 +38,7 @@ __all__ = [
     "OpSplit",
     "PartitionOptions",
     "Prices",
+    "ProgramShardings",
     "ShardingOverride",
     "ShardingTable",
     "SplitAlternative",
@@ -48,7 +56,8 @@ __all__ = [
     "in_plain_forms",
     "lift",
     "linear_operands",
+    "other_tables",
     "partition_module",
     "project",
-    "sharding_tables",
+    "propagated_table",
 ]

@@ -41,6 +41,8 @@ class ProgramShardings:
     """Names of the instructions that the user annotated: they keep their shardings."""
     num_partitions: int
     prices: Prices
+    received: float = 0.0
+    """Bytes that a device receives in the program that goes by these, once it is known."""
 
 
 Proposer = Callable[[ProgramShardings], Mapping[int, HloSharding]]

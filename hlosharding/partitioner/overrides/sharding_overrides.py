@@ -19,7 +19,7 @@ from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, le
 from hlosharding.sharding import HloSharding
 
 READ_IN_PART = "nobody reads it whole"
-BATCH_OVER_ALL = "batch over all devices: sums of activations would move more than weights"
+BATCH_OVER_ALL = "batch over all devices: the whole program is better so"
 KEPT_WHOLE = "all that it is made of is whole, and its parts would have to move"
 ONLY_READER = "its only reader wants it so"
 IN_PLACE = "it is written into, and lies so before and after"

@@ -66,20 +66,22 @@ def has_manual_groups(module: Module) -> bool:
     return any(leaf.is_manual_subgroup() for s in module.distinct_shardings for leaf in s.leaves)
 
 
-def sharding_tables(
-    module: Module, annotated: frozenset[str], num_partitions: int, prices: Prices
-) -> Iterator[ShardingTable]:
-    """The tables worth trying, propagation's own (relaxed) first.  `annotated`: names that keep their sharding."""
+def propagated_table(module: Module, annotated: frozenset[str], num_partitions: int, prices: Prices) -> ShardingTable:
+    """Propagation's own, relaxed.  `annotated`: names that keep their sharding."""
     relaxed = relaxed_shardings(module, annotated)
     if has_manual_groups(module):
         ordered = {i: in_one_order(sharding) for i, sharding in relaxed.items()}
-        yield ShardingTable(ordered, {i: ONE_ORDER for i, s in relaxed.items() if ordered[i] is not s})
-        return
+        return ShardingTable(ordered, {i: ONE_ORDER for i, s in relaxed.items() if ordered[i] is not s})
     own = ShardingTable(relaxed, {})
     for propose, reason in _REFINEMENTS:
         own = own.changed(propose(ProgramShardings(module, own.shardings, annotated, num_partitions, prices)), reason)
-    yield own
-    program = ProgramShardings(module, own.shardings, annotated, num_partitions, prices)
+    return own
+
+
+def other_tables(program: ProgramShardings, own: ShardingTable) -> Iterator[ShardingTable]:
+    """Those worth trying beside propagation's own, whose program is known."""
+    if has_manual_groups(program.module):
+        return
     for propose, reason in _ALTERNATIVES:
         if found := propose(program):
             yield own.changed(found, reason)

@@ -15,7 +15,7 @@ from hlosharding.partitioner import (
     has_manual_groups,
     in_plain_forms,
     partition_module,
-    sharding_tables,
+    propagated_table,
 )
 from hlosharding.propagation import Propagation
 from hlosharding.reshard import ReshardRequest
@@ -40,5 +40,5 @@ def partition_over_time(propagation: Propagation, count: int) -> Module:
     module = in_plain_forms(propagation.module)
     prices = Prices(machines.h100(count), "bytes", cost_of_reshard=_cost_over_time)
     decisions = Decisions(prices, has_manual_groups=has_manual_groups(module), annotated=propagation.annotated)
-    table = next(sharding_tables(module, propagation.annotated, count, prices))
+    table = propagated_table(module, propagation.annotated, count, prices)
     return partition_module(module, table, decisions, num_partitions=count).module

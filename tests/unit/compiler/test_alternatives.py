@@ -13,9 +13,11 @@ from hlosharding.partitioner import (
     Decisions,
     PartitionOptions,
     Prices,
+    ProgramShardings,
     in_plain_forms,
+    other_tables,
     partition_module,
-    sharding_tables,
+    propagated_table,
 )
 from hlosharding.reshard import Figures
 from tests.unit.partitioner.overrides.test_batch_parallel import two_layers
@@ -103,9 +105,12 @@ def test_of_all_tables_that_of_the_best_program_is_taken(batch: int, width: int,
     propagated, machine = hs.propagate(hs.load(text)), hs.machines.h100(8)
     module = in_plain_forms(propagated.module)
     prices = Prices(machine, objective)
-    tables = list(sharding_tables(module, frozenset(), 8, prices))
-    assert len(tables) == 2
-    built = [partition_module(module, t, Decisions(prices), num_partitions=8) for t in tables]
+    own = propagated_table(module, frozenset(), 8, prices)
+    first = partition_module(module, own, Decisions(prices), num_partitions=8)
+    received = first.cost(machine).comm_bytes
+    program = ProgramShardings(module, own.shardings, frozenset(), 8, prices, received)
+    [table] = other_tables(program, own)
+    built = [first, partition_module(module, table, Decisions(prices), num_partitions=8)]
     found = hs.partition(propagated, machine=machine, options=PartitionOptions(objective=objective))
     if objective == "bytes":
         assert found.comm_bytes_per_device <= min(hs.cost(one.module, machine).comm_bytes for one in built)

@@ -76,3 +76,64 @@ def test_copies_of_a_bias_weigh_nothing() -> None:
     local = right(text)
     summed = 2 * 2 * 3 / 4 * 176 / 2 * 16 * 4
     assert local.comm_bytes_per_device <= summed
+
+
+IMAGE = """
+    x = f32[64,64,64,4] parameter(0){x}
+    k = f32[3,3,4,4] parameter(1){k}
+    a = f32[64,64,64,4] convolution(x, k), window={{size=3x3 pad=1_1x1_1}}, dim_labels=b01f_01io->b01f
+    b = f32[64,64,64,4] tanh(a)
+    c = f32[64,64,64,4] convolution(b, k), window={{size=3x3 pad=1_1x1_1}}, dim_labels=b01f_01io->b01f
+    ROOT d = f32[64,64,64,4] tanh(c){d}"""
+"""Two convolutions over images."""
+
+
+def images(read: str, given: str) -> str:
+    """Images that are read, and given back, in these tiles; kernels whole."""
+    return IMAGE.format(x=mark(read), k=mark(""), d=mark(given))
+
+
+def test_images_whose_rows_are_split_change_places_instead_of_strips() -> None:
+    """By rows each convolution moves strips; by images of the batch only what is read and given back moves, once."""
+    local = right(images("[2,4,1,1]<=[8]", "[8,1,1,1]<=[8]"))
+    assert kinds(local) == {"all-to-all"}
+    tile = 64 * 64 * 64 * 4 * 4 / 8
+    assert local.comm_bytes_per_device == tile * 3 / 4
+
+
+def test_rows_that_a_window_mixes_are_no_batch() -> None:
+    """Images are too few to be shared by all devices: rows would be, and are not, for windows reach over them."""
+    local = right(images("[2,4,1,1]<=[8]", "[2,4,1,1]<=[8]").replace("[64,64,64", "[2,64,64"))
+    assert kinds(local) == {"collective-permute"}
+
+
+LOOP = f"""
+cond {{
+  s = (s32[], f32[512,16]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  most = s32[] constant(3)
+  ROOT more = pred[] compare(i, most), direction=LT
+}}
+step {{
+  s = (s32[], f32[512,16]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  v = f32[512,16] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  w = f32[512,16] tanh(v){mark(BATCH)}
+  ROOT out = (s32[], f32[512,16]) tuple(next, w)
+}}"""
+
+
+def test_a_step_of_a_loop_takes_what_it_carries_as_it_was() -> None:
+    """What a loop carries keeps its sharding, though what leads to it, and what comes of it, is split by its batch."""
+    text = two_layers(512, 16).replace("ROOT y", "y").replace(f"tanh(r2){mark(BATCH)}", "tanh(r2)")
+    local = right(
+        f"""{text}
+        zero = s32[] constant(0)
+        start = (s32[], f32[512,16]) tuple(zero, y)
+        loop = (s32[], f32[512,16]) while(start), condition=cond, body=step
+        ROOT end = f32[512,16] get-tuple-element(loop), index=1""",
+        computations=LOOP,
+    )
+    assert "all-gather" in kinds(local)

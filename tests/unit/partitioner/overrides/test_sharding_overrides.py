@@ -38,7 +38,7 @@ def test_batches_over_all_devices_are_named_where_they_are_taken() -> None:
     assert {"h1", "d1", "h2", "d2"} <= set(found)
     for chosen, why in found.values():
         assert chosen == "{devices=[8,1]<=[8]}"
-        assert why == "batch over all devices: sums of activations would move more than weights"
+        assert why == "batch over all devices: the whole program is better so"
 
 
 def test_a_second_table_that_is_not_taken_leaves_no_trace() -> None:
