@@ -26,9 +26,9 @@ def test_warnings_are_lines_of_plain_text() -> None:
 
 
 def test_sharding_overrides_are_a_table_where_there_are_any() -> None:
-    title = "Sharded otherwise than propagated"
-    assert title not in text_of(partitioned_view(partitioned()))
-    assert to_record(partitioned())["sharding_overrides"] == []
+    title, plain = "Sharded otherwise than propagated", split(two_layers(16, 128))
+    assert title not in text_of(partitioned_view(plain))
+    assert to_record(plain)["sharding_overrides"] == []
     local = split(two_layers(512, 16))
     assert title in text_of(partitioned_view(local))
     record = to_record(local)["sharding_overrides"]
@@ -43,4 +43,4 @@ def test_of_many_sharding_overrides_the_first_are_shown_and_the_rest_counted() -
     assert head[3:5] == ["propagated", "chosen"]
     assert first[0] == "%h1"
     assert (others[0], others[5]) == (f"{more} others", str(more))
-    assert rows_of(overrides_view(partitioned()))[1][0] == "none"
+    assert rows_of(overrides_view(split(two_layers(16, 128))))[1][0] == "none"

@@ -111,7 +111,7 @@ def test_gradients_are_reduced_by_each_microbatch_or_once(form: str) -> None:
 @pytest.mark.parametrize("plan", [Plan(4, 2, 1, 2), Plan(2, 2, 2, 2), Plan(8, 1, 1, 2)], ids=str)
 def test_behind_the_last_microbatch_gradients_are_summed_and_nothing_else_moves(plan: Plan) -> None:
     """An all-reduce of them; not to pieces, of which weights and both moments would be gathered."""
-    config = replace(SMALL, width=512, hidden=2048, length=64, kv_heads=0, vocabulary=512)
+    config = replace(SMALL, width=512, hidden=2048, length=128, kv_heads=0, vocabulary=512)
     closings = step_of(config).planner.pipeline(plan, machines.a100(8)).closings
     share = 2 * (plan.data - 1) / plan.data / plan.tensor
     assert received_by(closings) == pytest.approx(share * weight_bytes(config), rel=1e-5)
