@@ -14,6 +14,7 @@ from functools import cached_property
 from hlosharding.cost import CostReport, Machine, step_seconds
 from hlosharding.ir import Module
 from hlosharding.partitioner import (
+    Cost,
     Decisions,
     Folded,
     LayersDiffer,
@@ -166,8 +167,9 @@ class _Choice:
         first = self._built(own, decisions)
         if self.options.only_propagated:
             return first, first
+        cost = Cost(first.cost.comm_bytes, first.seconds)
         program = ProgramShardings(
-            self.module, own.shardings, self.annotated, self.num_partitions, decisions.prices, first.cost.comm_bytes
+            self.module, own.shardings, self.annotated, self.num_partitions, decisions.prices, cost
         )
         found = [first, *[self._built(table, decisions) for table in other_tables(program, own)]]
         chosen = best_of(found)

@@ -21,12 +21,13 @@ from functools import lru_cache
 from hlosharding.ir import GENERATORS, Instruction
 from hlosharding.partitioner.iteration_space import as_compared, lift, project, project_result
 from hlosharding.partitioner.overrides.op_sets import BINDING, FOLLOW_USERS, ProgramShardings
+from hlosharding.reshard import least_of
 from hlosharding.rules import Nothing, Signature, signature_of
 from hlosharding.sharding import HloSharding, propagate_through_reshape, uneven_dims
 
 # Trying costs a whole run of the partitioner.  A program that moves more bytes may still take less time, as nobody
-# waits long for weights, and for sums of their gradients: of 31 models nine were faster so, and moved 0.4 to 1.2 of what
-# they had; stages of a billion weights by eight tensors 1.7 and 1.9.  What is counted here may be half as much more.
+# waits long for weights, and for sums of their gradients: of 31 models nine were faster so, and moved 0.4 to 1.2 of
+# what they had; stages of a billion weights by eight tensors 1.7 and 1.9.  Counted here are up to half as many more.
 _MOST_RECEIVED = 3.0
 _LEAST_CHANGED = 0.5
 """Of the values that are split: what leaves more of them as they are is another plan with moves at its borders."""
@@ -35,15 +36,15 @@ _MOST_BATCHES = 3
 
 Batch = tuple[int, ...]
 """Which tile of the batch each device has."""
-_Move = tuple[Instruction, HloSharding, HloSharding, str | None]
-"""A value, from and to where, and how partial results of it combine."""
+_Move = tuple[Instruction, HloSharding, HloSharding]
+"""A value, from where, to where."""
 
 
 def batch_parallel_shardings(program: ProgramShardings) -> dict[int, HloSharding]:
     """By id, shardings with batches over all devices; empty where that promises nothing."""
     split = [i for i in program.module.entry.instructions if _is_free(i, program) and _is_split(i, program)]
     batches = Counter(batch for i in split for batch in _batches(program.shardings[i.id], program.num_partitions))
-    most, best = _MOST_RECEIVED * program.received, dict[int, HloSharding]()
+    most, best = _MOST_RECEIVED * program.cost.mean_bytes, dict[int, HloSharding]()
     for batch, _ in batches.most_common(_MOST_BATCHES):
         walk = _Walk(program, batch)
         walk.run()
@@ -82,14 +83,16 @@ class _Walk:
             self._backward(inst)
 
     def received(self, most: float) -> float:
-        """Bytes that a device receives then: of what comes into the batch, of what leaves it, and of sums over it; of
-        more than `most` only so many."""
+        """Bytes that a device receives then at least: of what comes into the batch, of what leaves it, and of sums over
+        it; of more than `most` only so many."""
         moves = dict.fromkeys(move for i in self.program.module.entry.instructions for move in self._moves(i))
-        total, price = 0.0, self.program.prices.reshard_cost
-        for value, source, target, reduce_kind in moves:
+        total = 0.0
+        for value, source, target in moves:
             if total > most:
                 break
-            total += price(value.shape, source, target, reduce_kind).mean_bytes
+            shape = value.shape
+            lacked = least_of(source, target, shape.dims, self.program.num_partitions).elements
+            total += lacked * shape.byte_size / max(1, shape.size)
         return total
 
     def _forward(self, inst: Instruction) -> None:
@@ -159,7 +162,7 @@ class _Walk:
             for operand, dims in zip(inst.operands, signature.operands, strict=True):
                 lies, needed = self._lies(operand), project(space, dims)
                 if lies is not needed and operand.opcode not in GENERATORS | {"broadcast"}:
-                    yield operand, lies, needed, None
+                    yield operand, lies, needed
         else:
             yield from self._moves_out(inst, signature)
 
@@ -170,7 +173,7 @@ class _Walk:
             return
         for operand, leaf in zip(inst.operands, given.normalize_tuple(len(inst.operands)).leaves, strict=False):
             if operand.id in self.changed and self.changed[operand.id] is not as_compared(leaf):
-                yield operand, self.changed[operand.id], as_compared(leaf), None
+                yield operand, self.changed[operand.id], as_compared(leaf)
 
     def _moves_out(self, inst: Instruction, signature: Signature) -> Iterator[_Move]:
         """Sums over the batch, or else what is read of it as it was."""
@@ -181,9 +184,9 @@ class _Walk:
             kept = {factor for place in signature.results[0] for factor in place}
             summed = tuple(f for f, ways in enumerate(space.data_dims) if ways > 1 and f not in kept)
             if summed:
-                yield inst, project_result(space, signature.results[0], summed), self._lies(inst), "add"
+                yield inst, project_result(space, signature.results[0], summed), self._lies(inst)
                 return
-            yield operand, self.changed[operand.id], as_compared(self.program.shardings.get(operand.id)), None
+            yield operand, self.changed[operand.id], as_compared(self.program.shardings.get(operand.id))
 
 
 def _through_op(inst: Instruction, number: int, sharding: HloSharding) -> HloSharding | None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from hlosharding.ir import GENERATORS, Instruction, Module
 from hlosharding.partitioner.iteration_space import as_compared, lift, project
 from hlosharding.partitioner.overrides.op_sets import BINDING, FUSED, REPEATABLE, ProgramShardings
+from hlosharding.reshard import MARGIN
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import REPLICATED, HloSharding, device_groups_along, replicate_on_dims
 
@@ -34,13 +35,14 @@ def kept_whole_shardings(program: ProgramShardings) -> dict[int, HloSharding]:
     given = {i: as_compared(sharding) for i, sharding in shardings.items()}
     ways = _groups_of(module, program.num_partitions)
     walks = [
-        _Walk(shardings, given, groups, whole, module.stands_for)
+        _Walk(program, given, groups, whole)
         for groups, whole in zip(ways, _Forward(given, program.annotated, ways).run(module), strict=True)
         if whole
     ]
     for walk in walks:
         walk.run()
-    worth = [walk for walk in walks if walk.saved > 0 and walk.made <= _MOST_MADE * walk.saved]
+    least = MARGIN * program.prices.comparable_seconds(program.cost)  # for less no program is written and priced
+    worth = [walk for walk in walks if walk.made <= _MOST_MADE * walk.saved and walk.seconds > least]
     best = max(worth, key=lambda walk: walk.saved, default=None)
     return {} if best is None else dict(best.changed())
 
@@ -116,16 +118,16 @@ class _Forward:
 class _Walk:
     """For one way to hold copies."""
 
-    shardings: Mapping[int, HloSharding]
+    program: ProgramShardings
     given: Mapping[int, HloSharding]
     """The shardings in the spelling in which they are compared."""
     groups: Groups
     whole: dict[Instruction, HloSharding]
     """Values that can be made whole of what is there: so sharded."""
-    stands_for: Mapping[int, int]
-    """By id, for how many values one stands, if not for itself alone."""
     saved: float = 0.0
     """Bytes that a device need not receive."""
+    seconds: float = 0.0
+    """What receiving them would take in the program as it stands, as costs are compared."""
     made: float = 0.0
     """Bytes that it makes besides its parts, as far as they are written to memory."""
 
@@ -139,7 +141,7 @@ class _Walk:
         for inst, sharding in self.whole.items():
             yield inst.id, sharding
         for packed in dict.fromkeys(user for inst in self.whole for user in inst.users if _only_holds(user)):
-            leaves = self.shardings[packed.id].normalize_tuple(len(packed.operands)).leaves
+            leaves = self.program.shardings[packed.id].normalize_tuple(len(packed.operands)).leaves
             pairs = zip(packed.operands, leaves, strict=True)
             yield packed.id, HloSharding.tuple([self.whole.get(o, leaf) for o, leaf in pairs])
 
@@ -151,17 +153,20 @@ class _Walk:
             del self.whole[inst]
             return
         part = inst.shape.byte_size / given.num_tiles
-        others = part * (len(next(iter(self.groups))) - 1) * self.stands_for.get(inst.id, 1)
+        others = part * (len(next(iter(self.groups))) - 1) * self.program.module.stands_for.get(inst.id, 1)
         if inst.opcode not in FUSED or any(user.opcode not in FUSED for user in _readers(inst)):
             self.made += others
         if any(user not in self.whole for user in needed):
             self.saved += others
+            self.seconds += self.program.prices.reshard_seconds(inst.shape, given, self.whole[inst], None)
 
     def _takes_parts(self, user: Instruction, inst: Instruction, given: HloSharding) -> bool:
         """Does an op take the value's parts as they are, for its own sharding?"""
-        made = self.shardings.get(user.id)
+        made = self.program.shardings.get(user.id)
         if made is None:
             return True
+        if user.opcode == "reduce" and user.shape.is_array:  # sums of parts are small
+            given = replicate_on_dims(given, user.dimensions).meaning
         return all(asked is given for asked in _asked(user, inst, made))
 
 

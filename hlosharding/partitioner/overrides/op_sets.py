@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from hlosharding.ir import COLLECTIVES, CONTROL_FLOW, ELEMENTWISE, GENERATORS, REARRANGES, Module
-from hlosharding.partitioner.prices import Prices
+from hlosharding.partitioner.prices import NOTHING, Cost, Prices
 from hlosharding.sharding import HloSharding
 
 BINDING = COLLECTIVES | CONTROL_FLOW | GENERATORS | {
@@ -41,8 +41,8 @@ class ProgramShardings:
     """Names of the instructions that the user annotated: they keep their shardings."""
     num_partitions: int
     prices: Prices
-    received: float = 0.0
-    """Bytes that a device receives in the program that goes by these, once it is known."""
+    cost: Cost = NOTHING
+    """Bytes that a device receives in the program that goes by these, and its seconds, once they are known."""
 
 
 Proposer = Callable[[ProgramShardings], Mapping[int, HloSharding]]

@@ -9,7 +9,9 @@ import pytest
 
 import hlosharding as hs
 from hlosharding.compiler.alternatives import Alternative, best_of
+from hlosharding.cost import step_seconds
 from hlosharding.partitioner import (
+    Cost,
     Decisions,
     PartitionOptions,
     Prices,
@@ -107,8 +109,9 @@ def test_of_all_tables_that_of_the_best_program_is_taken(batch: int, width: int,
     prices = Prices(machine, objective)
     own = propagated_table(module, frozenset(), 8, prices)
     first = partition_module(module, own, Decisions(prices), num_partitions=8)
-    received = first.cost(machine).comm_bytes
-    program = ProgramShardings(module, own.shardings, frozenset(), 8, prices, received)
+    priced = first.cost(machine)
+    cost = Cost(priced.comm_bytes, step_seconds(first.module, priced))
+    program = ProgramShardings(module, own.shardings, frozenset(), 8, prices, cost)
     [table] = other_tables(program, own)
     built = [first, partition_module(module, table, Decisions(prices), num_partitions=8)]
     found = hs.partition(propagated, machine=machine, options=PartitionOptions(objective=objective))
