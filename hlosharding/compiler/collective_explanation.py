@@ -70,10 +70,10 @@ class CollectiveExplanation(InNotebooks):
         if self.needed_by is None:
             return
         name = f"%{self.needed_by.name}"
-        ends = list(dict.fromkeys(origin(why.links[-1]) for _, why in self.operands))
+        ends = list({origin(why.links[-1]): why.links[-1] for _, why in self.operands}.values())
         own = self.wanted.links[-1] if self.wanted is not None else None
         if ends and adds_up(self.collective):
-            yield f"no split of what {name} adds up: it comes of {' and '.join(ends)}"
+            yield f"no split of what {name} adds up: it comes of {' and '.join(map(origin, ends))}"
         elif ends and own is not None:
             yield _one_split(name, own, ends)
         if self.splits is not None and self.splits.others:
@@ -126,17 +126,21 @@ class CollectiveExplanation(InNotebooks):
         return "\n".join(printable(line) for text in lines for line in text.splitlines())
 
 
-def _one_split(name: str, own: ChainLink, ends: Sequence[str]) -> str:
+def _one_split(name: str, own: ChainLink, ends: Sequence[ChainLink]) -> str:
     """That an op and what it reads be split alike; `ends`: to what the operands' splits go back."""
-    others = [end for end in ends if end != origin(own)]
+    others = [end for end in ends if origin(end) != origin(own)]
+    theirs = " and ".join(map(origin, others))
     if not others:
-        return f"no split of what {name} reads, or another one: it comes of {ends[0]}"
+        return f"no split of what {name} reads, or another one: it comes of {origin(ends[0])}"
     if not own.is_given:
-        return f"a split of {name}, which nothing gave it; that of what it reads comes of {' and '.join(others)}"
-    return (
-        f"the same split on both sides: that of {name} comes of {origin(own)}, that of what it reads of"
-        f" {' and '.join(others)}"
-    )
+        return f"a split of {name}, which nothing gave it; that of what it reads comes of {theirs}"
+    if own.at and all(end.is_given and end.at == own.at for end in others):
+        titles = " and ".join(end.title for end in (own, *others))
+        return (
+            f"another split in the annotation{own.at}, or none: both sides go back to it, to {titles}"
+            " (a value and its gradient, or two calls)"
+        )
+    return f"the same split on both sides: that of {name} comes of {origin(own)}, that of what it reads of {theirs}"
 
 
 def meant_collectives(found: Sequence[Collective], what: int | str | Collective) -> list[int]:

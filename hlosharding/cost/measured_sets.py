@@ -46,7 +46,8 @@ class MeasuredSet:
 
     def __str__(self) -> str:
         errors = f"{self.median_error:.0%} off in the median, {self.worst_error:.0%} at worst"
-        return f"{errors}, over {self.rows} measured runs ({self.title}, {self.runtime}, {self.date})"
+        steps = f"{self.rows} measured training steps of transformers"
+        return f"{errors}, over {steps} ({self.title}, {self.runtime}, {self.date})"
 
 
 def nearest_set(machine: Machine) -> MeasuredSet | None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from hlosharding.ir import GENERATORS, Instruction, Module
 from hlosharding.partitioner.iteration_space import as_compared, lift, project
+from hlosharding.partitioner.overrides.held_values import only_holds, readers_of, sources_of
 from hlosharding.partitioner.overrides.op_sets import BINDING, FUSED, REPEATABLE, ProgramShardings
 from hlosharding.reshard import MARGIN
 from hlosharding.rules import Signature, signature_of
@@ -84,7 +85,7 @@ class _Forward:
                 known[inst] = every if inst.opcode in GENERATORS else self._at_rest(inst)
                 continue
             ways = every
-            for source in _sources(inst):
+            for source in sources_of(inst):
                 ways &= known[source]
             known[inst] = self._made(inst, ways, found)
         return found
@@ -140,7 +141,7 @@ class _Walk:
         """By id: the values, and the tuples that hold them on their way."""
         for inst, sharding in self.whole.items():
             yield inst.id, sharding
-        for packed in dict.fromkeys(user for inst in self.whole for user in inst.users if _only_holds(user)):
+        for packed in dict.fromkeys(user for inst in self.whole for user in inst.users if only_holds(user)):
             leaves = self.program.shardings[packed.id].normalize_tuple(len(packed.operands)).leaves
             pairs = zip(packed.operands, leaves, strict=True)
             yield packed.id, HloSharding.tuple([self.whole.get(o, leaf) for o, leaf in pairs])
@@ -148,13 +149,13 @@ class _Walk:
     def _backward(self, inst: Instruction) -> None:
         """Values whose parts all readers take as they are stay split."""
         given = self.given[inst.id]
-        needed = [user for user in _readers(inst) if user in self.whole or not self._takes_parts(user, inst, given)]
+        needed = [user for user in readers_of(inst) if user in self.whole or not self._takes_parts(user, inst, given)]
         if not needed:
             del self.whole[inst]
             return
         part = inst.shape.byte_size / given.num_tiles
         others = part * (len(next(iter(self.groups))) - 1) * self.program.module.stands_for.get(inst.id, 1)
-        if inst.opcode not in FUSED or any(user.opcode not in FUSED for user in _readers(inst)):
+        if inst.opcode not in FUSED or any(user.opcode not in FUSED for user in readers_of(inst)):
             self.made += others
         if any(user not in self.whole for user in needed):
             self.saved += others
@@ -172,7 +173,7 @@ class _Walk:
 
 def _asked(user: Instruction, inst: Instruction, made: HloSharding) -> Iterator[HloSharding]:
     """In which shardings an op wants the value, that is one or more of its operands."""
-    places = [n for n, operand in enumerate(_sources(user)) if operand is inst]
+    places = [n for n, operand in enumerate(sources_of(user)) if operand is inst]
     if user.opcode == "tuple" and all(o.shape.is_array for o in user.operands):
         leaves = made.normalize_tuple(len(user.operands)).leaves
         yield from (as_compared(leaves[n]) for n in places)
@@ -188,31 +189,8 @@ def _asked(user: Instruction, inst: Instruction, made: HloSharding) -> Iterator[
 
 def _is_repeatable(inst: Instruction) -> bool:
     if inst.opcode == "get-tuple-element":
-        return inst.shape.is_array and _only_holds(inst.operands[0])
+        return inst.shape.is_array and only_holds(inst.operands[0])
     return inst.opcode in REPEATABLE and inst.shape.is_array
-
-
-def _only_holds(inst: Instruction) -> bool:
-    """Is it a tuple of arrays, of which single ones are read again?"""
-    if inst.opcode != "tuple" or inst.is_root or not all(o.shape.is_array for o in inst.operands):
-        return False
-    return all(user.opcode == "get-tuple-element" for user in inst.users)
-
-
-def _sources(inst: Instruction) -> list[Instruction]:
-    """What a value is made of; of an element of a tuple what was put there."""
-    if inst.opcode == "get-tuple-element" and _only_holds(inst.operands[0]):
-        return [inst.operands[0].operands[inst.tuple_index]]
-    return list(inst.operands)
-
-
-def _readers(inst: Instruction) -> Iterator[Instruction]:
-    """Who uses a value, also out of a tuple."""
-    for user in inst.users:
-        if _only_holds(user):
-            yield from (element for element in user.users if _sources(element)[0] is inst)
-        else:
-            yield user
 
 
 def _unsplit(sharding: HloSharding, groups: Groups) -> HloSharding | None:

@@ -7,14 +7,10 @@ the user annotated, what a computation takes or gives, and what control flow car
 Values that one op alone reads, which wants them in another sharding, are made as it wants them.  The op then looks for
 its cheapest split between its operands and what is wanted in the end; it would have made the value in the propagated
 sharding first, for nobody.
-
-A buffer that a loop writes into row by row stays as the loop carries it: XLA gives what is written the sharding of the
-row, and moves all of the buffer there and back in every trip.
 """
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from hlosharding.ir import ELEMENTWISE, PACKS, Computation, Instruction, Module
@@ -140,54 +136,3 @@ def _asked(
 def _is_given_back(packed: Instruction) -> bool:
     """Is the tuple what the program gives back, or its only element?"""
     return packed.is_root or all(u.opcode == "get-tuple-element" and u.is_root for u in packed.users)
-
-
-def written_in_place(program: ProgramShardings) -> dict[int, HloSharding]:
-    """By id, buffers as they lie before something is written into them, where they are handed on so, too."""
-    found = dict[int, HloSharding]()
-    shardings = ChainMap(found, dict(program.shardings))
-    for update in reversed(list(program.module.of_opcodes("dynamic-update-slice"))):
-        way, before = list(_way_on(update)), shardings.get(_buffer_of(update).id)
-        given = shardings.get(update.id)
-        if given is None or before is None or given is before or any(one.name in program.annotated for one in way):
-            continue
-        if _handed_on(way[-1], shardings) is before:
-            found.update({one.id: before for one in way})
-            for one in way[:-1]:
-                packed, number = one.users[0], one.users[0].operands.index(one)
-                if packed.id in shardings:
-                    leaves = shardings[packed.id].normalize_tuple(len(packed.operands)).leaves
-                    found[packed.id] = HloSharding.tuple([*leaves[:number], before, *leaves[number + 1 :]])
-    return found
-
-
-def _buffer_of(update: Instruction) -> Instruction:
-    """What is written into, perhaps several times."""
-    buffer = update.operands[0]
-    while buffer.opcode == "dynamic-update-slice" and len(buffer.users) == 1:
-        buffer = buffer.operands[0]
-    return buffer
-
-
-def _way_on(inst: Instruction) -> Iterator[Instruction]:
-    """The value, and the elements of tuples as which alone it is read again."""
-    yield inst
-    while len(inst.users) == 1 and (packed := inst.users[0]).opcode == "tuple" and not packed.is_root:
-        number = packed.operands.index(inst)
-        elements = [user for user in packed.users if user.opcode == "get-tuple-element" and user.tuple_index == number]
-        is_held = packed.operands.count(inst) == 1 and all(u.opcode == "get-tuple-element" for u in packed.users)
-        if len(elements) != 1 or not is_held or any(not o.shape.is_array for o in packed.operands):
-            return
-        [inst] = elements
-        yield inst
-
-
-def _handed_on(inst: Instruction, shardings: Mapping[int, HloSharding]) -> HloSharding | None:
-    """The sharding in which the only reader has a value: what writes into it on, or the tuple that holds it."""
-    [user, *others] = inst.users or [None]
-    given = None if user is None or others else shardings.get(user.id)
-    if user is None or given is None:
-        return None
-    if user.opcode == "tuple" and all(o.shape.is_array for o in user.operands):
-        return given.normalize_tuple(len(user.operands)).leaves[user.operands.index(inst)]
-    return given if user.opcode == "dynamic-update-slice" and user.operands[0] is inst else None

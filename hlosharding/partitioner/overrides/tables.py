@@ -13,11 +13,7 @@ from hlosharding.partitioner.overrides.batch_parallel import batch_parallel_shar
 from hlosharding.partitioner.overrides.kept_whole import kept_whole_shardings
 from hlosharding.partitioner.overrides.op_sets import ProgramShardings, Proposer
 from hlosharding.partitioner.overrides.open_results import evenly_split_results, named_results
-from hlosharding.partitioner.overrides.relaxed_shardings import (
-    relaxed_shardings,
-    wanted_by_only_readers,
-    written_in_place,
-)
+from hlosharding.partitioner.overrides.relaxed_shardings import relaxed_shardings, wanted_by_only_readers
 from hlosharding.partitioner.overrides.sharding_overrides import (
     BATCH_OVER_ALL,
     EVEN_PART,
@@ -27,6 +23,7 @@ from hlosharding.partitioner.overrides.sharding_overrides import (
     ONE_ORDER,
     ONLY_READER,
 )
+from hlosharding.partitioner.overrides.written_in_place import written_in_place
 from hlosharding.partitioner.prices import Prices
 from hlosharding.sharding import HloSharding
 from hlosharding.spmd import in_one_order

@@ -124,6 +124,22 @@ def test_a_remedy_names_each_value_once() -> None:
     assert halo.removals == ("no split of what %z reads, or another one: it comes of what the user gave to %x",)
 
 
+def test_an_annotation_that_is_on_both_sides_is_told_as_one() -> None:
+    """As JAX writes one that a function is differentiated through: a remedy that sets the two against each other could
+    not be followed."""
+    text = """HloModule m, num_partitions=4
+    ENTRY e {
+      x = f32[1024,1024] parameter(0), sharding={devices=[4,1]<=[4]}
+      v = f32[1024,1024] copy(x), sharding={devices=[4,1]<=[4]}, metadata={source_file="m.py" source_line=4}
+      ROOT g = f32[1024,1024] negate(v), sharding={devices=[1,4]<=[4]}, metadata={source_file="m.py" source_line=4}
+    }"""
+    [found] = hs.partition(hs.propagate(hs.load(text)), machine=hs.machines.h100(4)).explain_collectives(0)
+    assert found.removals[0] == (
+        "another split in the annotation at m.py:4, or none: both sides go back to it, to %g and %v (a value and its"
+        " gradient, or two calls)"
+    )
+
+
 # ---- of XLA's own program
 
 
