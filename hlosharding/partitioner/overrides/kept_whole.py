@@ -15,16 +15,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hlosharding.ir import GENERATORS, Instruction, Module
-from hlosharding.partitioner.iteration_space import as_compared, lift, project
+from hlosharding.partitioner.iteration_space import as_compared, lift, project, project_result
 from hlosharding.partitioner.overrides.held_values import only_holds, readers_of, sources_of
 from hlosharding.partitioner.overrides.op_sets import BINDING, FUSED, REPEATABLE, ProgramShardings
 from hlosharding.reshard import MARGIN
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import REPLICATED, HloSharding, device_groups_along, replicate_on_dims
-
-# What a device makes besides its part goes through its memory, some eight times as fast as through a link; it is
-# written once and read once.
-_MOST_MADE = 4.0
 
 Groups = frozenset[frozenset[int]]
 """Devices that would hold the same."""
@@ -42,10 +38,9 @@ def kept_whole_shardings(program: ProgramShardings) -> dict[int, HloSharding]:
     ]
     for walk in walks:
         walk.run()
-    least = MARGIN * program.prices.comparable_seconds(program.cost)  # for less no program is written and priced
-    worth = [walk for walk in walks if walk.made <= _MOST_MADE * walk.saved and walk.seconds > least]
-    best = max(worth, key=lambda walk: walk.saved, default=None)
-    return {} if best is None else dict(best.changed())
+    best = max(walks, key=lambda walk: walk.saved, default=None)
+    least = MARGIN / 2 * program.prices.comparable_seconds(program.cost)  # for less no program is written and priced
+    return {} if best is None or best.saved <= least else dict(best.changed())
 
 
 def _groups_of(module: Module, num_partitions: int) -> list[Groups]:
@@ -126,11 +121,7 @@ class _Walk:
     whole: dict[Instruction, HloSharding]
     """Values that can be made whole of what is there: so sharded."""
     saved: float = 0.0
-    """Bytes that a device need not receive."""
-    seconds: float = 0.0
-    """What receiving them would take in the program as it stands, as costs are compared."""
-    made: float = 0.0
-    """Bytes that it makes besides its parts, as far as they are written to memory."""
+    """What a device need not receive, less what it makes besides its parts; as costs are compared."""
 
     def run(self) -> None:
         """Backwards over the values."""
@@ -153,21 +144,27 @@ class _Walk:
         if not needed:
             del self.whole[inst]
             return
-        part = inst.shape.byte_size / given.num_tiles
-        others = part * (len(next(iter(self.groups))) - 1) * self.program.module.stands_for.get(inst.id, 1)
         if inst.opcode not in FUSED or any(user.opcode not in FUSED for user in readers_of(inst)):
-            self.made += others
-        if any(user not in self.whole for user in needed):
-            self.saved += others
-            self.seconds += self.program.prices.reshard_seconds(inst.shape, given, self.whole[inst], None)
+            part = inst.shape.byte_size / given.num_tiles
+            others = part * (len(next(iter(self.groups))) - 1)
+            self.saved -= self.program.prices.compute_seconds(0, 2 * others, contracts=False)  # written and read
+        self.saved += max((self._moving(user, inst, given) for user in needed if user not in self.whole), default=0.0)
+
+    def _moving(self, user: Instruction, inst: Instruction, given: HloSharding) -> float:
+        """What it takes to have the value whole, or, where it is only reduced, the sum of its parts."""
+        price, signature = self.program.prices.reshard_seconds, signature_of(user)
+        if user.opcode != "reduce" or not isinstance(signature, Signature) or len(signature.results) != 1:
+            return price(inst.shape, given, self.whole[inst], None)
+        space = lift(given, signature.operands[0], len(signature.factors))
+        summed = tuple(f for f, ways in enumerate(space.data_dims) if ways > 1 and (f,) not in signature.results[0])
+        made = project_result(space, signature.results[0], summed)
+        return price(user.shape, made, as_compared(self.program.shardings.get(user.id)), "add")
 
     def _takes_parts(self, user: Instruction, inst: Instruction, given: HloSharding) -> bool:
         """Does an op take the value's parts as they are, for its own sharding?"""
         made = self.program.shardings.get(user.id)
         if made is None:
             return True
-        if user.opcode == "reduce" and user.shape.is_array:  # sums of parts are small
-            given = replicate_on_dims(given, user.dimensions).meaning
         return all(asked is given for asked in _asked(user, inst, made))
 
 
