@@ -105,8 +105,10 @@ def _partition_cheapest(part: Part, shardings: PartShardings, terms: Terms, subm
 
 
 def _is_exchanged(result: Instruction) -> bool:
-    """Do the devices make it together?  A collective's result, perhaps in another form, or what a loop gives, whose
-    body may have one."""
-    while result.opcode in SAME_ELEMENTS:
+    """Do the devices make it together?  A collective's result, perhaps in another form or a part of it; rows of all
+    devices, added up by each; or what a loop gives, whose body may have one."""
+    while result.opcode in SAME_ELEMENTS or result.opcode == "dynamic-slice":
         result = result.operands[0]
+    if result.opcode == "scatter":
+        return any(map(_is_exchanged, result.operands))
     return result.opcode in COLLECTIVES or result.opcode == "get-tuple-element"

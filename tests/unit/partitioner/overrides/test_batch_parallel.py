@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
 from tests.support.split_programs import mark, right, split
@@ -105,6 +110,31 @@ def test_rows_that_a_window_mixes_are_no_batch() -> None:
     """Images are too few to be shared by all devices: rows would be, and are not, for windows reach over them."""
     local = right(images("[2,4,1,1]<=[8]", "[2,4,1,1]<=[8]").replace("[64,64,64", "[2,64,64"))
     assert kinds(local) == {"collective-permute"}
+
+
+def scanned(x: jax.Array, up: jax.Array, down: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Layers in a loop, which carries a mask that no trip changes, and a stack of what each layer makes."""
+    mask = jnp.broadcast_to(jnp.arange(x.shape[1]) % 3 > 0, x.shape)
+
+    def layer(h: jax.Array, weights: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        made = jnp.tanh(h @ weights[0]) @ weights[1]
+        return h + jnp.where(mask, made, 0), made
+
+    return jax.lax.scan(layer, x, (up, down))
+
+
+@pytest.mark.parametrize("batch", [8192, 8190])
+def test_layers_in_a_loop_carry_batches_of_all_devices_too(batch: int) -> None:
+    """Weights are gathered in each trip, and nothing is summed, unless devices cannot share the batch evenly."""
+    mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("data", "model"))
+    random = np.random.default_rng(0)
+    given = [0.1 * random.standard_normal(dims).astype(np.float32) for dims in ((batch, 16), (4, 16, 64), (4, 64, 16))]
+    places = P("data"), P(None, None, "model"), P(None, "model")
+    local = hs.partition(hs.trace(scanned, mesh=mesh, in_shardings=places)(*given), machine=hs.machines.h100(8))
+    in_loop = {c.kind for c in local.collectives if c.executions > 1}
+    assert in_loop == ({"all-gather"} if batch == 8192 else {"all-reduce"})
+    for ours, theirs in zip(local.run(*given), jax.jit(scanned)(*given), strict=True):
+        assert np.asarray(ours) == pytest.approx(np.asarray(theirs), rel=1e-4, abs=1e-4)
 
 
 LOOP = f"""
