@@ -105,10 +105,15 @@ def _partition_cheapest(part: Part, shardings: PartShardings, terms: Terms, subm
 
 
 def _is_exchanged(result: Instruction) -> bool:
-    """Do the devices make it together?  A collective's result, perhaps in another form or a part of it; rows of all
-    devices, added up by each; or what a loop gives, whose body may have one."""
+    """Do the devices make it together?  A collective's result, perhaps in another form or a part of it; many rows of
+    all devices, added up by each; or what a loop gives, whose body may have one."""
     while result.opcode in SAME_ELEMENTS or result.opcode == "dynamic-slice":
         result = result.operands[0]
-    if result.opcode == "scatter":
-        return any(map(_is_exchanged, result.operands))
+    if result.opcode == "scatter" and len(result.operands) == 3:
+        table, _, rows = result.operands
+        return _MANY_ROWS * rows.shape.byte_size > table.shape.byte_size and _is_exchanged(rows)
     return result.opcode in COLLECTIVES or result.opcode == "get-tuple-element"
+
+
+_MANY_ROWS = 8
+"""Rows of so many microbatches that come to a table of them: as much is moved as of its sum behind the last one."""
