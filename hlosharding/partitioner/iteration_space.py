@@ -80,6 +80,19 @@ def project_result(space: HloSharding, dims: tuple[Dims, ...], deferred: Dims) -
     return HloSharding.subgroup(tiles, ("unreduced", "replicated")).meaning
 
 
+def sum_of_parts(sharding: HloSharding, operand: tuple[Dims, ...], result: tuple[Dims, ...], num: int) -> HloSharding:
+    """How the result of an op of `num` factors lies that takes an operand's tiles as they are: as partial results,
+    where a factor is split that the result does not have.
+
+    >>> rows = HloSharding.parse("{devices=[2,4]<=[8]}")
+    >>> str(sum_of_parts(rows, ((0,), (1,)), ((0,),), 2))
+    '{devices=[2,4]<=[8] last_tile_dims={unreduced}}'
+    """
+    space = lift(sharding, operand, num)
+    kept = {factor for place in result for factor in place}
+    return project_result(space, result, tuple(f for f, w in enumerate(space.data_dims) if w > 1 and f not in kept))
+
+
 @lru_cache(maxsize=1 << 16)
 def mirror(sharding: HloSharding, dims: Dims) -> HloSharding:
     """The tiles in opposite order along `dims`."""

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from hlosharding.ir import GENERATORS, Computation, Instruction, trip_count
-from hlosharding.partitioner.iteration_space import as_compared, lift, project, project_result
+from hlosharding.ir import GENERATORS, Computation, Instruction, trip_count, while_parts
+from hlosharding.partitioner.iteration_space import as_compared, lift, project, sum_of_parts
 from hlosharding.partitioner.overrides.batch_walk import BatchWalk, batches_of, is_free
 from hlosharding.partitioner.overrides.op_sets import ProgramShardings
-from hlosharding.reshard import least_of
+from hlosharding.reshard import is_partial, least_of
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import HloSharding
 
@@ -69,7 +69,7 @@ def _received(walk: BatchWalk, computation: Computation, most: float) -> float:
         total += lacked * shape.byte_size / max(1, shape.size)
     for loop in (inst for inst in computation.instructions if inst.opcode == "while"):
         trips = max(1, trip_count(loop).count)
-        total += trips * _received(walk, loop.called[0], (most - total) / trips)
+        total += trips * _received(walk, while_parts(loop).body, (most - total) / trips)
     return total
 
 
@@ -106,11 +106,9 @@ def _moves_out(walk: BatchWalk, inst: Instruction, signature: Signature) -> Iter
     for operand, dims in zip(inst.operands, signature.operands, strict=True):
         if operand.id not in walk.changed:
             continue
-        space = lift(walk.changed[operand.id], dims, len(signature.factors))
-        kept = {factor for place in signature.results[0] for factor in place}
-        summed = tuple(f for f, ways in enumerate(space.data_dims) if ways > 1 and f not in kept)
-        if summed:
-            yield inst, project_result(space, signature.results[0], summed), _lies(walk, inst)
+        made = sum_of_parts(walk.changed[operand.id], dims, signature.results[0], len(signature.factors))
+        if is_partial(made):
+            yield inst, made, _lies(walk, inst)
             return
         yield operand, walk.changed[operand.id], as_compared(walk.program.shardings.get(operand.id))
 

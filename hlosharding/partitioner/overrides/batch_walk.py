@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from hlosharding.ir import Computation, Instruction, while_parts
 from hlosharding.partitioner.iteration_space import lift, project
-from hlosharding.partitioner.overrides.held_values import only_holds, readers_of, sources_of
+from hlosharding.partitioner.overrides.held_values import is_packed, only_holds, readers_of, sources_of
 from hlosharding.partitioner.overrides.op_sets import BINDING, FOLLOW_USERS, ProgramShardings
 from hlosharding.rules import Nothing, Signature, signature_of
 from hlosharding.sharding import HloSharding, propagate_through_reshape, uneven_dims
@@ -48,7 +48,7 @@ class BatchWalk:
         given = self.program.shardings.get(inst.id)
         if inst.opcode == "while":
             self._through_loop(inst)
-        elif inst.opcode == "opt-barrier" and _is_packed(inst.operands[0]):
+        elif inst.opcode == "opt-barrier" and is_packed(inst.operands[0]):
             [packed] = inst.operands
             self._carry(
                 [packed, inst], {n: self.seen[o] for n, o in enumerate(packed.operands) if o.id in self.changed}
@@ -104,7 +104,7 @@ class BatchWalk:
     def _through_loop(self, loop: Instruction) -> None:
         """What a loop carries of the batch, as far as each trip hands on what it was given."""
         [start], (body, condition) = loop.operands, while_parts(loop)
-        if not _is_packed(start) or not _is_packed(body.root):
+        if not is_packed(start) or not is_packed(body.root):
             return
         found, refused = self._given_to(start, body), set[int]()
         made = frozenset(n for n, operand in enumerate(start.operands) if _is_made(operand))
@@ -175,11 +175,6 @@ def _is_made(inst: Instruction) -> bool:
     while inst.opcode == "get-tuple-element" and only_holds(inst.operands[0]):
         [inst] = sources_of(inst)
     return inst.opcode in FOLLOW_USERS
-
-
-def _is_packed(inst: Instruction) -> bool:
-    """Is it a tuple of arrays?"""
-    return inst.opcode == "tuple" and all(o.shape.is_array for o in inst.operands)
 
 
 def _through_op(inst: Instruction, number: int, sharding: HloSharding) -> HloSharding | None:

@@ -10,11 +10,14 @@ from collections.abc import Iterator
 from hlosharding.ir import Instruction
 
 
+def is_packed(inst: Instruction) -> bool:
+    """Is it a tuple of arrays?"""
+    return inst.opcode == "tuple" and all(o.shape.is_array for o in inst.operands)
+
+
 def only_holds(inst: Instruction) -> bool:
-    """Is it a tuple of arrays, of which single ones are read again?"""
-    if inst.opcode != "tuple" or inst.is_root or not all(o.shape.is_array for o in inst.operands):
-        return False
-    return all(user.opcode == "get-tuple-element" for user in inst.users)
+    """Is it one of which single arrays are read again?"""
+    return is_packed(inst) and not inst.is_root and all(user.opcode == "get-tuple-element" for user in inst.users)
 
 
 def sources_of(inst: Instruction) -> list[Instruction]:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hlosharding.ir import GENERATORS, Instruction, Module
-from hlosharding.partitioner.iteration_space import as_compared, lift, project, project_result
+from hlosharding.partitioner.iteration_space import as_compared, lift, project, sum_of_parts
 from hlosharding.partitioner.overrides.held_values import only_holds, readers_of, sources_of
 from hlosharding.partitioner.overrides.op_sets import BINDING, FUSED, REPEATABLE, ProgramShardings
 from hlosharding.reshard import MARGIN
@@ -155,9 +155,7 @@ class _Walk:
         price, signature = self.program.prices.reshard_seconds, signature_of(user)
         if user.opcode != "reduce" or not isinstance(signature, Signature) or len(signature.results) != 1:
             return price(inst.shape, given, self.whole[inst], None)
-        space = lift(given, signature.operands[0], len(signature.factors))
-        summed = tuple(f for f, ways in enumerate(space.data_dims) if ways > 1 and (f,) not in signature.results[0])
-        made = project_result(space, signature.results[0], summed)
+        made = sum_of_parts(given, signature.operands[0], signature.results[0], len(signature.factors))
         return price(user.shape, made, as_compared(self.program.shardings.get(user.id)), "add")
 
     def _takes_parts(self, user: Instruction, inst: Instruction, given: HloSharding) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from hlosharding.ir import Instruction
-from hlosharding.partitioner.overrides.held_values import only_holds, readers_of
+from hlosharding.partitioner.overrides.held_values import is_packed, only_holds, readers_of
 from hlosharding.partitioner.overrides.op_sets import ProgramShardings
 from hlosharding.sharding import HloSharding
 
@@ -60,6 +60,6 @@ def _handed_on(inst: Instruction, lies: Lies) -> HloSharding | None:
     given = None if user is None or others else lies(user)
     if user is None or given is None:
         return None
-    if user.opcode == "tuple" and all(o.shape.is_array for o in user.operands):
+    if is_packed(user):
         return given.normalize_tuple(len(user.operands)).leaves[user.operands.index(inst)]
     return given if user.opcode == "dynamic-update-slice" and user.operands[0] is inst else None
