@@ -21,7 +21,7 @@ from hlosharding.cost.kernels import Kernels
 from hlosharding.cost.memory_order import FreeingFirst
 from hlosharding.cost.schedule_order import schedules
 from hlosharding.deep_stack import deep_stack
-from hlosharding.ir import Computation, Instruction, Module, blaming, while_parts
+from hlosharding.ir import Computation, Instruction, Module, blaming, hands_on, while_parts
 from hlosharding.ir import custom_call_targets as targets
 
 _ALIASES = frozenset(
@@ -517,9 +517,6 @@ def _find_start(op: Instruction) -> Instruction:
 
 def _unchanged_leaves(body: Computation) -> set[int]:
     """Leaves of the carry that the body hands on as they came (elements that are arrays)."""
-    root, parameter = body.root, body.parameters[0]
-    if root.opcode != "tuple":
-        return set()
-    first, elements = root.shape.first_leaves, enumerate(root.operands)
-    taken = ((n, e.tuple_index) for n, e in elements if e.opcode == "get-tuple-element" and e.operands[0] is parameter)
-    return {leaf for n, index in taken if n == index for leaf in range(first[n], first[n + 1])}
+    first = body.root.shape.first_leaves
+    numbers = (n for n in range(len(body.root.operands)) if hands_on(body, n))
+    return {leaf for n in numbers for leaf in range(first[n], first[n + 1])}

@@ -15,7 +15,7 @@ from hlosharding.ir.attributes import (
     register_library,
 )
 from hlosharding.ir.builder import Builder, ComputationBuilder
-from hlosharding.ir.control_flow import ElementReaders, arguments, branches, callers, while_parts
+from hlosharding.ir.control_flow import ElementReaders, arguments, branches, callers, hands_on, while_parts
 from hlosharding.ir.custom_calls import (
     PARTITIONING_MARK,
     RULE_MARK,
@@ -144,6 +144,7 @@ __all__ = [
     "group_mode",
     "group_size",
     "guessed_loops",
+    "hands_on",
     "infer_shape",
     "is_at",
     "is_custom_partitioning",

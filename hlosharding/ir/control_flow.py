@@ -42,6 +42,39 @@ def while_parts(loop: Instruction) -> WhileParts:
     return WhileParts(loop.called[0], loop.called[1])
 
 
+def hands_on(body: Computation, number: int) -> bool:
+    """Does each trip of a loop give back an element of the carry as it was given it?
+
+    >>> import hlosharding as hs
+    >>> module = hs.load('''HloModule m
+    ... going {
+    ...   p = (s32[], f32[8]) parameter(0)
+    ...   n = s32[] get-tuple-element(p), index=0
+    ...   c = s32[] constant(3)
+    ...   ROOT r = pred[] compare(n, c), direction=LT
+    ... }
+    ... step {
+    ...   p = (s32[], f32[8]) parameter(0)
+    ...   n = s32[] get-tuple-element(p), index=0
+    ...   m = s32[] add(n, n)
+    ...   w = f32[8] get-tuple-element(p), index=1
+    ...   ROOT r = (s32[], f32[8]) tuple(m, w)
+    ... }
+    ... ENTRY e {
+    ...   x = (s32[], f32[8]) parameter(0)
+    ...   ROOT w = (s32[], f32[8]) while(x), condition=going, body=step
+    ... }''')
+    >>> body = while_parts(module.by_name("w")).body
+    >>> hands_on(body, 0), hands_on(body, 1)
+    (False, True)
+    """
+    if body.root.opcode != "tuple":
+        return False
+    made = body.root.operands[number]
+    is_same = made.opcode == "get-tuple-element" and made.tuple_index == number
+    return is_same and made.operands[0] is body.parameters[0]
+
+
 class Branch(NamedTuple):
     """One way of a conditional, and what it is given there."""
 

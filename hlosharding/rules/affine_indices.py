@@ -18,7 +18,7 @@ from math import prod
 
 import numpy as np
 
-from hlosharding.ir import INDEXED, Instruction, Shape, arguments, callers, while_parts
+from hlosharding.ir import INDEXED, Instruction, Shape, arguments, callers, hands_on, while_parts
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.registry import Registry
 from hlosharding.rules.signature import Dims, Nothing, Signature
@@ -378,11 +378,7 @@ def _element_of(counting: _Counting, source: Instruction, index: int, cut: _Cut)
 
 def _carried(counting: _Counting, loop: Instruction, index: int, cut: _Cut) -> AffineIndices | None:
     """Of an element of a loop's carry that the body hands on as it is."""
-    made = while_parts(loop).body.root
-    kept = made.operands[index] if made.opcode == "tuple" else None
-    if kept is None or kept.opcode != "get-tuple-element" or kept.tuple_index != index:
-        return None
-    if kept.operands[0].opcode != "parameter":
+    if not hands_on(while_parts(loop).body, index):
         return None
     return _element_of(counting, loop.operands[0], index, cut)
 

@@ -11,7 +11,7 @@ over the others, if there are any, they wait.
 
 from __future__ import annotations
 
-from hlosharding.ir import Computation, Instruction, trip_count, while_parts
+from hlosharding.ir import Computation, Instruction, hands_on, trip_count, while_parts
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.control_flow.call_boundary import (
     Forms,
@@ -99,12 +99,12 @@ def _same_in_all_trips(inst: Instruction, body: Computation) -> dict[int, int]:
     trips = trip_count(inst).count
     if trips < 2 or body.root.opcode != "tuple":
         return {}
-    found: dict[int, int] = {}
-    for number, (leaf, result) in enumerate(zip(inst.shape.first_leaves, body.root.operands, strict=False)):
-        is_same = result.opcode == "get-tuple-element" and result.operands[0] is body.parameters[0]
-        if is_same and result.tuple_index == number and result.shape.is_array and result.shape.byte_size <= SMALL:
-            found[leaf] = trips
-    return found
+    results = enumerate(zip(inst.shape.first_leaves, body.root.operands, strict=False))
+    return {
+        leaf: trips
+        for number, (leaf, result) in results
+        if result.shape.is_array and result.shape.byte_size <= SMALL and hands_on(body, number)
+    }
 
 
 def _accumulators(context: Context, inst: Instruction, body: Computation, condition: Computation) -> Paths:

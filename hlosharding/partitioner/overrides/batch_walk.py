@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from hlosharding.ir import Computation, Instruction, while_parts
+from hlosharding.ir import Computation, Instruction, hands_on, while_parts
 from hlosharding.partitioner.iteration_space import lift, project
-from hlosharding.partitioner.overrides.held_values import is_packed, only_holds, readers_of, sources_of
+from hlosharding.partitioner.overrides.held_values import held_as, is_packed, only_holds, readers_of, sources_of
 from hlosharding.partitioner.overrides.op_sets import BINDING, FOLLOW_USERS, ProgramShardings
 from hlosharding.rules import Nothing, Signature, signature_of
 from hlosharding.sharding import HloSharding, propagate_through_reshape, uneven_dims
@@ -84,9 +84,8 @@ class BatchWalk:
         """A tuple of which only single elements are read again holds them as they lie."""
         given = self.program.shardings.get(inst.id)
         if given is not None and only_holds(inst):
-            leaves = given.normalize_tuple(len(inst.operands)).leaves
-            held = [self.seen.get(o, leaf) for o, leaf in zip(inst.operands, leaves, strict=True)]
-            self._change(inst, HloSharding.tuple(held))
+            found = {n: self.seen[o] for n, o in enumerate(inst.operands) if o in self.seen}
+            self._change(inst, held_as(inst, given, found))
 
     def _from_operands(self, inst: Instruction) -> HloSharding | None:
         """The split of the batch that reaches a result; None where ops mix its elements, or none comes."""
@@ -130,17 +129,8 @@ class BatchWalk:
 
     def _given_to(self, start: Instruction, body: Computation) -> dict[int, HloSharding]:
         """By number, what comes of the batch; not what others bind and no trip changes, as weights."""
-
-        def is_same(number: int) -> bool:
-            result = body.root.operands[number]
-            return (
-                result.opcode == "get-tuple-element"
-                and result.operands[0] is body.parameters[0]
-                and (result.tuple_index == number)
-            )
-
         seen = {n: self.seen[o] for n, o in enumerate(start.operands) if o in self.seen}
-        return {n: s for n, s in seen.items() if start.operands[n].id in self.changed or not is_same(n)}
+        return {n: s for n, s in seen.items() if start.operands[n].id in self.changed or not hands_on(body, n)}
 
     def _inside(self, body: Computation, carried: Mapping[int, HloSharding], made: Collection[int]) -> BatchWalk:
         """A body that carries values so; those whose numbers are `made` might be carried otherwise, too."""
@@ -156,8 +146,7 @@ class BatchWalk:
         """Tuples hold values so, and so do their elements."""
         for inst in packed:
             if (given := self.program.shardings.get(inst.id)) is not None:
-                leaves = given.normalize_tuple(len(inst.shape.tuple_shapes)).leaves
-                self._change(inst, HloSharding.tuple([carried.get(n, leaf) for n, leaf in enumerate(leaves)]))
+                self._change(inst, held_as(inst, given, carried))
             for user in inst.users:
                 if user.opcode == "get-tuple-element" and user.tuple_index in carried:
                     self._see(user, carried[user.tuple_index])

@@ -1,13 +1,14 @@
-"""Values that a tuple holds on their way: who reads them behind it, and what its elements are.
+"""Values that a tuple holds on their way: who reads them behind it, what its elements are, and how it holds them.
 
-Floor: partitioner.  Looks at instructions alone.
+Floor: partitioner.  Looks at instructions and shardings alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from hlosharding.ir import Instruction
+from hlosharding.sharding import HloSharding
 
 
 def is_packed(inst: Instruction) -> bool:
@@ -34,3 +35,9 @@ def readers_of(inst: Instruction) -> Iterator[Instruction]:
             yield from (element for element in user.users if sources_of(element)[0] is inst)
         else:
             yield user
+
+
+def held_as(packed: Instruction, given: HloSharding, found: Mapping[int, HloSharding]) -> HloSharding:
+    """The sharding of a tuple of arrays that has `given`, with those elements otherwise whose number is in `found`."""
+    leaves = given.normalize_tuple(len(packed.shape.tuple_shapes)).leaves
+    return HloSharding.tuple([found.get(number, leaf) for number, leaf in enumerate(leaves)])

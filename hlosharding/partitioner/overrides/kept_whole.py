@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from hlosharding.ir import GENERATORS, Instruction, Module
 from hlosharding.partitioner.iteration_space import as_compared, lift, project, sum_of_parts
-from hlosharding.partitioner.overrides.held_values import only_holds, readers_of, sources_of
+from hlosharding.partitioner.overrides.held_values import held_as, only_holds, readers_of, sources_of
 from hlosharding.partitioner.overrides.op_sets import BINDING, FUSED, REPEATABLE, ProgramShardings
 from hlosharding.reshard import MARGIN
 from hlosharding.rules import Signature, signature_of
@@ -133,9 +133,8 @@ class _Walk:
         for inst, sharding in self.whole.items():
             yield inst.id, sharding
         for packed in dict.fromkeys(user for inst in self.whole for user in inst.users if only_holds(user)):
-            leaves = self.program.shardings[packed.id].normalize_tuple(len(packed.operands)).leaves
-            pairs = zip(packed.operands, leaves, strict=True)
-            yield packed.id, HloSharding.tuple([self.whole.get(o, leaf) for o, leaf in pairs])
+            found = {n: self.whole[o] for n, o in enumerate(packed.operands) if o in self.whole}
+            yield packed.id, held_as(packed, self.program.shardings[packed.id], found)
 
     def _backward(self, inst: Instruction) -> None:
         """Values whose parts all readers take as they are stay split."""

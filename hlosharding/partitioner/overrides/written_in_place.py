@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from hlosharding.ir import Instruction
-from hlosharding.partitioner.overrides.held_values import is_packed, only_holds, readers_of
+from hlosharding.partitioner.overrides.held_values import held_as, is_packed, only_holds, readers_of
 from hlosharding.partitioner.overrides.op_sets import ProgramShardings
 from hlosharding.sharding import HloSharding
 
@@ -33,8 +33,7 @@ def written_in_place(program: ProgramShardings) -> dict[int, HloSharding]:
             for one in way[:-1]:
                 packed, number = one.users[0], one.users[0].operands.index(one)
                 if (held := lies(packed)) is not None:
-                    leaves = held.normalize_tuple(len(packed.operands)).leaves
-                    found[packed.id] = HloSharding.tuple([*leaves[:number], before, *leaves[number + 1 :]])
+                    found[packed.id] = held_as(packed, held, {number: before})
     return found
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hlosharding.ir import DEVICE_NUMBERS, FIRST_INDEX, Instruction, LoopCounter, loop_counter, while_parts
+from hlosharding.ir import DEVICE_NUMBERS, FIRST_INDEX, Instruction, LoopCounter, hands_on, loop_counter, while_parts
 from hlosharding.schedule.cutting.microbatched import find_reached
 from hlosharding.spmd import Devices, integers_of
 
@@ -64,7 +64,7 @@ def find_layer_loop(loop: Instruction) -> LayerLoop | None:
             rows = numbers.of(result.operands[2])
             if rows is not None:
                 writes[index] = rows
-    kept = frozenset(index for index, element in elements.items() if body.root.operands[index] is element)
+    kept = frozenset(index for index in elements if hands_on(body, index))
     if not all(_is_in_order(rows) for rows in (*reads.values(), *writes.values())):
         return None
     return LayerLoop(loop, counter, _from_last(reads), _from_last(writes), kept, numbers.are_all_known())
