@@ -25,8 +25,11 @@ from hlosharding.partitioner.value import ValuePlace
 from hlosharding.rules import Signature
 from hlosharding.sharding import REPLICATED, HloSharding, TileAssignment
 
+# Of 150 ops priced in seconds, the best of the five that promise most was dearer by more than a tenth than the best of
+# all for five ops; the best of 48 for none.
 _MOST_PRICED = 48
 """Of all splits those that promise most."""
+# What differs by rounding alone is no better.
 _EQUAL = 1 + 1e-9
 
 
@@ -69,7 +72,7 @@ class _InBytes(Prices):
         return nbytes
 
     def compute_seconds(self, points: Number, nbytes: Number, contracts: bool) -> Number:
-        return 0 * points
+        return 0 * points  # an array where points are one
 
 
 @dataclass(slots=True)
@@ -121,6 +124,7 @@ class _Pricing:
             yield replace(found, excluded=why if work > most_work else self._why_not(found, chosen))
 
     def _why_not(self, found: SplitAlternative, chosen: SplitAlternative) -> str:
+        # A split that moves nothing is mostly taken before others are looked at (`choose`): one may even be cheaper.
         if chosen.comm_bytes == 0 < found.comm_bytes:
             return "moves data, where the one taken moves none"
         if found.price >= chosen.price:
@@ -182,6 +186,7 @@ def every_split(inst: Instruction, signature: Signature, mesh: TileAssignment) -
     {devices=[4,1]<=[4]} {replicated} -> {devices=[4,1]<=[4]} None
     {devices=[1,4]<=[4]} {devices=[4,1]<=[4]} -> {devices=[1,1,4]<=[4] last_tile_dims={unreduced}} add
     """
+    # How operands lie says nothing here: of a problem only its possible splits are asked.
     places = [ValuePlace(operand.shape, REPLICATED) for operand in inst.operands]
     problems = problems_of(inst, signature, places, (None,) * len(inst.shape.leaves))
     return [split for problem in problems for split in _splits(problem, mesh)]

@@ -64,6 +64,7 @@ class AttentionParts(NamedTuple):
             changed["operand_shapes"] = tuple(x.shape for x in operands)
         packed = self.emitter.local(self.inst, Shape.tuple(results), operands, **changed)
         *leaves, _ = self.emitter.elements(packed)
+        # Gradients of keys stay as they are, for they go round: in f32 they would be twice the bytes of keys in bf16.
         count = 1 if found.is_backward else 2
         return Made([self.converted(x, "f32") for x in leaves[:count]], leaves[count:])
 
@@ -91,6 +92,7 @@ class AttentionParts(NamedTuple):
         if self.found.is_backward:
             return self.added(one, other)
         emitter, results, sums = self.emitter, (one[0], other[0]), (one[1], other[1])
+        # With the larger sum taken off, no exponential is above 1, so that none overflows.
         top = emitter.binary("maximum", *sums)
         each = [self._unary("exponential", emitter.binary("subtract", x, top)) for x in sums]
         whole = emitter.binary("add", *each)
@@ -143,6 +145,7 @@ class Balance(NamedTuple):
         return self.emitter.concatenate((kept, self._exchanged(given)), RESULT_POSITIONS)
 
     def _exchanged(self, x: Instruction) -> Instruction:
+        # Of an odd number the device in the middle sends to itself: who is left out of a permute receives zeros.
         pairs = [pair for group in self.groups for pair in zip(group, reversed(group), strict=True)]
         return self.emitter.collective_permute(x, pairs)
 

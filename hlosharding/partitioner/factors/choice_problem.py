@@ -178,6 +178,8 @@ def _combined(claims: list[HloSharding]) -> Iterator[HloSharding]:
         yield merged
     if len(claims) <= _MOST_CLAIMS_IN_PAIRS:
         for left, right in combinations(claims, 2):
+            # Both ways round: `merge_if_compatible` asks its second sharding alone for copies, so that one way may give
+            # None where the other one merges.
             yield _merged(left, right)
             yield _merged(right, left)
     yield REPLICATED

@@ -98,6 +98,7 @@ class MatmulLoop:
         """The operand with full tiles: zeros behind the end, also where the last tile that is passed on has garbage."""
         dim = self.dim_of(operand)
         if operand == self.operand:
+            # Along a dim of the result, garbage makes garbage behind its end, which is cut off at last.
             is_contracted = self.result_dim is None
             return mask_padding(emitter, x, self.passed_on, self.sharding, (self.dim,), 0) if is_contracted else x
         if dim is None:
@@ -160,6 +161,7 @@ def _pass_operand_on(emitter: Emitter, loop: MatmulLoop, operands: list[Instruct
         coming = at.collective_permute(tile, loop.pairs)
         return [first, coming, other, used(at, loop.begin_after(at, first, number), tile, other, total)]
 
+    # The last tile is multiplied behind the loop: one more step would send tiles that nobody multiplies.
     times = loop.num_tiles - 1
     start = [loop.begin_of_tile(emitter, 0), operands[passed], operands[1 - passed], emitter.full(0, shape)]
     _, tile, other, total = counted_loop(emitter, _NAMES, start, times, step)
@@ -233,6 +235,7 @@ def _for_scattered_result(context: Context, inst: Instruction, lowering: Lowerin
     if len(split) != 1 or whole is not untile(wanted, (split[0],)) or whole.num_tiles_along(split[0]) > 1:
         return None
     groups = _groups(wanted, split[0])
+    # As sets: terms of a sum have no order, and what is passed on goes in the order of the tiles that are wanted.
     if {frozenset(g) for g in groups} != {frozenset(g) for g in partial_sum_groups(partial, context.num_partitions)}:
         return None
     [factor] = choice.signature.results[0][split[0]]

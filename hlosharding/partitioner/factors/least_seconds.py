@@ -23,6 +23,7 @@ from hlosharding.rules import Dims
 
 ROUNDING = 1 - 1e-9
 """What bounds are multiplied by before they are compared with prices, whose sums are rounded in another order."""
+# Of no bytes no time is counted; of so few, what one more collective takes at least.
 _FEWEST_BYTES = np.full(1, 1e-9)
 
 
@@ -87,6 +88,7 @@ def _lacked_of_result(
         made, _ = _boxes(problem, splits, result, None)
         return np.where(parts > 1, _summed(result, made, made, parts), 0.0), nowhere
     layout = layout_of(result.wanted, result.shape.dims, prices.machine.num_devices)
+    # Where partial sums are wanted they need not meet: nothing is the bound that holds for every way.
     if layout.num_partial_sums > 1:
         return nothing, nowhere
     _, both = _boxes(problem, splits, result, layout)

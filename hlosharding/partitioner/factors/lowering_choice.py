@@ -33,6 +33,7 @@ Dims = tuple[int, ...]
 _NO_PARTIAL_SUMS = frozenset({"f4e2m1fn", "f8e8m0fnu"})
 
 
+# A named tuple and no dataclass, for it is hashed in C: every op is looked up by one.
 class _Op(NamedTuple):
     """All of an instruction that a choice depends on; equal ones are one object (`op_of`), told by its `id` alone."""
 
@@ -75,6 +76,7 @@ def ways_to_lie(
     splits, _ = promising_splits(problems, context.prices, context.decisions.mesh, most=most)
     for problem, space, _ in splits:
         operands = [problem.operand_sharding(operand, space) for operand in problem.operands]
+        # No factor is owed: so the result lies once its sums are made.
         found.append((problem.result_sharding(problem.results[0], space, ()), *operands))
     return found
 

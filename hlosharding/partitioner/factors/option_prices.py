@@ -57,6 +57,7 @@ def _prices_of_options(
     limit = most_work(problems, prices, mesh)
     tables = [_table(problem, prices, mesh, limit, slots, options) for problem in problems]
     found = [table for table in tables if table is not None]
+    # All signatures or none: the one that is not split by axes might be the cheaper one.
     return np.minimum.reduce(found) if len(found) == len(tables) else None
 
 
@@ -68,6 +69,8 @@ def _table(
     slots: Slots,
     options: Options,
 ) -> Numbers | None:
+    # All variables change at once, for what moves of a slot depends on its own alone: of two with a dozen options each,
+    # a dozen problems are made, not 144.
     variants = [_variant(problem, slots, options, number) for number in range(max(map(len, options)))]
     splits = splits_by_mesh(problem, mesh, [claim.space for one in variants for claim in one.full_claims()])
     if splits is None:

@@ -102,6 +102,7 @@ def _num_parts(signature: Signature, space: HloSharding) -> int:
 
 def _ring_of(context: Context, inst: Instruction, found: FusedAttention, choice: FactorChoice | None) -> Ring | None:
     """None where nobody splits queries along positions, or keys cannot be split so."""
+    # A call sees all keys that it is given: where they do not divide evenly it would see padding, too.
     if choice is None or inst.operands[1].shape.dims[found.length] % _num_parts(choice.signature, choice.space):
         return None
     operands = _with_keys_split(choice, choice.operands, choice.signature.operands, found.length)
@@ -187,6 +188,7 @@ def emit_ring(emitter: Emitter, operands: Arrays, ring: Ring) -> list[Instructio
             total = parts.joined(total, made.of_queries)
             sums = parts.added(sums, made.of_keys) if sums else made.of_keys
     home = [*_of_type(parts, ring, total), *parts.added(_passed_on(emitter, ring, sums), home)]
+    # The last leaf stands for the workspace of one call, which nobody reads.
     return [*(home if balance is None else map(balance.gathered, home)), emitter.full(0, ring.inst.shape.leaves[-1])]
 
 

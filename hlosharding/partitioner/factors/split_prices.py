@@ -50,10 +50,13 @@ def priced_split(
     seconds_of, count = list(least), len(problem.operands)
 
     def is_dearer(number: int, cost: Cost) -> bool:
+        # By a slice, for without bounds the list is empty: there is no limit then, so that the sum decides nothing.
         seconds_of[number : number + 1] = [prices.comparable_seconds(cost)]
         return sum(seconds_of) * ROUNDING > limit
 
     reducing, fetching, operands = list[Cost](), NOTHING, list[HloSharding]()
+    # Results first, and bounds in place of what is not priced yet: so 7 plans of ResNet's reshards are of splits that
+    # lose, where 13 were.
     for number, (result, source) in enumerate(zip(problem.results, results, strict=True), count):
         reducing.append(_result_cost(result, source, kind, prices))
         if is_dearer(number, reducing[-1]):
@@ -97,6 +100,7 @@ def _result_cost(result: Result, source: HloSharding, kind: str | None, prices: 
     if kind == "other":
         gathered = prices.gather_partials_cost(result.shape, source)
         return gathered + prices.reshard_cost(result.shape, whole, target, None)
+    # Partial sums do not travel as one slice (`resharding`): they are summed as they lie.
     return prices.reshard_cost(*one_slice_of(result.shape, source, target, () if kind else result.broadcast_dims), kind)
 
 
@@ -139,6 +143,7 @@ def _operand_cost(operand: Operand, place: HloSharding, prices: Prices) -> Cost:
 
 def _halo_cost(operand: Operand, place: HloSharding, plans: Sequence[HaloPlan], prices: Prices) -> Cost:
     tile = _tile(operand.shape, place).byte_size
+    # A dim of no elements has tiles of none, by which nothing can be divided.
     costs = (prices.halo_cost(tile * plan.received / plan.tile, plan.messages) for plan in plans if tile)
     return sum(costs, NOTHING)
 
@@ -173,4 +178,6 @@ def _summing(problem: ChoiceProblem, num_tiles: Table, parts: Numbers) -> Number
             tiles *= -(-size // num_tiles[:, list(factors)].prod(1))
         elements += tiles
     points = num_points(signature, (1,) * len(signature.factors)) * problem.products_a_point
+    # Of g parts a device combines (g - 1) / g of the elements, by ring as by halving; half of that, for a point is a
+    # multiplication and an addition.
     return elements * (parts - 1) / parts / 2 / (points or 1)

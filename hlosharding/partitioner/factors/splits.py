@@ -39,6 +39,8 @@ def axes_of(tilings: tuple[TileAssignment, ...]) -> DeviceAxes | None:
     >>> axes_of((mesh, TileAssignment.from_iota((4, 2)))).sizes
     (2, 2, 2)
     """
+    # Places count in the order of the first tiling that lists its devices: by their numbers it would be made of no
+    # digits.
     devices = next((t.flat for t in tilings if t.iota is None), tuple(range(tilings[0].num_elements)))
     whole = DeviceGrid((len(devices),), devices)
     digits = []
@@ -88,6 +90,7 @@ class Splits:
 
     def row(self, space: HloSharding) -> int | None:
         """The number of a split; None where it is not among these."""
+        # By its tiles, for of most rows the sharding is never made (`_as_arrays`).
         return self._rows.get(tile_indices(space, self.index.shape[2], self.index.shape[1]).tobytes())
 
     @cached_property
@@ -105,6 +108,7 @@ class Splits:
             tile = -(-size // tiles)
             start = np.minimum((tiles - 1 - index if reverse else index) * tile, size)
             known = start, np.minimum(start + tile, size)
+            # All ops of as many factors share a table that outlives them (`_all_splits`): what it remembers is bounded.
             if index.size <= _MOST and len(self._ends) < _MOST_ENDS:
                 self._ends[factor, size, reverse] = known
         return known
@@ -175,10 +179,13 @@ def _enumerated(axes: DeviceAxes, allowed: Sequence[Sequence[int]]) -> list[tupl
     for order in axes.orders:
         partial: list[tuple[Axes, ...]] = [((),) * num_factors]
         for axis in order:
+            # The list is made before it is added: what stays as it was has the axis on no factor.
             partial += [
                 (*split[:f], (*split[f], axis), *split[f + 1 :])
                 for split in partial
                 for f in range(num_factors)
+                # A count that is not allowed may still grow into one that is (4 into 8, where 2 and 8 are), so only
+                # what exceeds the largest is left out here.
                 if allowed[f] and axes.product(split[f]) * axes.sizes[axis] <= allowed[f][-1]
             ]
             if len(partial) > _MOST:
@@ -193,6 +200,7 @@ def _is_legal(axes: DeviceAxes, parts: Axes, allowed: Sequence[int]) -> bool:
 
 
 def _as_arrays(axes: DeviceAxes, splits: Sequence[tuple[Axes, ...]]) -> Splits:
+    # All splits are made of few tuples of axes: tiles are worked out once for each, and looked up.
     numbers = dict[Axes, int]()
     options = np.array([[numbers.setdefault(parts, len(numbers)) for parts in split] for split in splits], np.int64)
     num_tiles = np.array([axes.product(parts) for parts in numbers], np.int64)
