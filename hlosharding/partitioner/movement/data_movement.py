@@ -72,6 +72,7 @@ def _ends(movement: DataMovement, values: Sequence[ValuePlace], wanted: HloShard
     """
     operands, base = values[: len(movement.operands)], values[-1].whole_sharding if movement.base is not None else None
     reversals = tuple(dict.fromkeys(region.turned for region in movement.regions))
+    # Regions that are turned along different dims have no mirrored sharding in common.
     reversed_dims = reversals[0] if len(reversals) == 1 else ()
     own = tuple(REPLICATED if v.is_free else v.whole_sharding for v in operands)
     sizes = [v.shape.byte_size for v in operands]
@@ -135,6 +136,7 @@ def move(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     """The cheapest of: the lowering by factors, a data movement of the op, one of the chain of ops that it ends."""
     signature, wanted, single = signature_of(inst), context.wanted_leaves(inst)[0], op_movement(inst)
     assert isinstance(signature, Signature)
+    # Along whole dims each device moves only what it has: that is the op itself on tiles.
     if single is None or not _is_along_split_dims(context, single, wanted):
         return lower_by_factors(context, inst, signature)
     cost, chosen = _cheaper_movement(context, inst, single)
@@ -224,6 +226,7 @@ def _is_better_whole(context: Context, inst: Instruction, wanted: HloSharding | 
         places = [ValuePlace(o.shape, REPLICATED if number else sharding) for number, o in enumerate(user.operands)]
         return value_of(_factors_cost(context, user, places))
 
+    # Without its rival: here the price itself counts, not that it is more.
     more = value_of(_factors_cost(context, inst, _places_of(context, inst.operands))) - value_of(cost)
     return sum(objective_of(user, wanted) - objective_of(user, REPLICATED) for user in inst.users) > more
 

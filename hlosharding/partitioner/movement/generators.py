@@ -87,6 +87,7 @@ def plan_nothing(_context: PlanContext, _inst: Instruction, _operands: Places, _
 
 def random(context: Context, inst: Instruction) -> AnyValue:
     """Devices draw different numbers: each draws its own part of a tile that several hold, and the parts are joined."""
+    # A scalar is drawn as a line of one number, whose tile one device has: it is sent to all.
     wanted, dims = context.wanted_leaves(inst)[0], inst.shape.dims or (1,)
     limits = [replicate(context, array_of(context, o)).local for o in inst.operands]
     own = _drawn_apart(wanted or REPLICATED, dims, context.num_partitions)
@@ -127,6 +128,8 @@ def _rematerialized(
     def rematerialize(target: HloSharding) -> Value:
         return _rematerialized(context, inst, target, make, broadcast_dims)
 
+    # Devices that all made the whole would each have it as a term: the sum would count it as often as there are
+    # devices.
     if sharding.is_unreduced() or "unreduced" in sharding.subgroup_types:
         return reshard(context, Value(make(REPLICATED), inst.shape, REPLICATED), sharding)
     if sharding.kind not in ("tiled", "replicated"):

@@ -81,6 +81,7 @@ def _pad(inst: Instruction) -> DataMovement:
     for size, have, padding in zip(dims, operand.shape.dims, inst.padding, strict=True):
         step = padding.interior_padding + 1
         first = max(0, -(padding.low // step))  # earlier ones are cut off
+        # Rounded up, as the first is: one past the last element whose place is before the end.
         last = min(have, -(-(size - padding.low) // step))
         sizes.append(max(0, last - first))
         sources.append(first)
@@ -126,6 +127,7 @@ def _starts(places: tuple[Instruction, ...], whole: Dims, part: Dims) -> Dims | 
     """Where the part lies, clamped; None where that is known only when the program runs."""
     starts: list[int] = []
     for place, size, taken in zip(places, whole, part, strict=True):
+        # Wherever it starts: the op clamps that to 0.
         if size == taken:
             starts.append(0)
         elif place.opcode == "constant":
@@ -160,6 +162,7 @@ def chained_movement(inst: Instruction, depth: int = _LONGEST_CHAIN) -> DataMove
     found = op_movement(inst)
     if found is None or not depth:
         return found
+    # Of the op itself alone: what comes in by joining has been followed as far as it goes.
     for operand in dict.fromkeys(found.operands):
         if operand.is_root or any(user is not inst and user.opcode not in MOVEMENTS for user in operand.users):
             continue
@@ -172,6 +175,8 @@ def chained_movement(inst: Instruction, depth: int = _LONGEST_CHAIN) -> DataMove
 
 def _joined(outer: DataMovement, middle: Instruction, inner: DataMovement) -> DataMovement | None:
     """`outer` with its operand `middle` replaced by what that is made of."""
+    # Only one thing can fill the rest: a base below would be a second one, and so would what fills gaps below, beside a
+    # base above.
     if inner.base is not None or (outer.base is not None and not inner.covers):
         return None
     if inner.fill is not None and outer.fill is not None and not _is_same_scalar(inner.fill, outer.fill):
@@ -252,6 +257,7 @@ def _through_dense_read(outer: _Line, inner: _Line) -> _Line:
     """Where `outer` reads every place of a run: the elements of `inner` that lie in it, each `target_step` further."""
     step, every = outer.source_step, inner.target_step
     ends = outer.source, outer.source + step * (outer.size - 1)
+    # Rounded up: the number of the first element in the run, and below of the first one behind it.
     first = max(0, -((inner.target - min(ends)) // every))
     size = max(0, min(inner.size, -((inner.target - max(ends) - 1) // every)) - first)
     # The element that comes first in the result, and its number there: a step of 1 or -1 is its own inverse.
@@ -290,6 +296,7 @@ def _with_fill(movement: DataMovement) -> DataMovement:
     """A broadcast scalar among the operands (or below them) is what fills the rest."""
     if movement.base is not None and _scalar_of(movement.base) is not None:
         movement = replace(movement, base=None, fill=_scalar_of(movement.base))
+    # Over the operands there were: each that is left out makes another `movement`.
     for operand in movement.operands:
         scalar = _scalar_of(operand)
         if scalar is None or movement.base is not None or not _is_same_scalar(movement.fill or scalar, scalar):
@@ -310,4 +317,5 @@ def _is_same_scalar(a: Instruction, b: Instruction) -> bool:
     if a is b:
         return True
     are_constant = a.opcode == b.opcode == "constant" and a.shape == b.shape
+    # By their bits: a NaN is not equal to itself, and -0 is equal to 0.
     return are_constant and a.literal.tobytes() == b.literal.tobytes()

@@ -111,6 +111,7 @@ def _cheapest(prices: Prices, value: ValuePlace, shape: Shape, wanted: HloShardi
 
     best = min(_pairs(value.whole_sharding, value.shape.dims, shape.dims, wanted), key=seconds)
     local = ReshapePlan(best[:1], best[1:], seconds(best))
+    # Where nothing is paid but the copy nothing moves, so that no transfer need be planned.
     is_free = local.price <= _copy_seconds(prices, shape, best[1])
     if wanted is None or value.is_remade or is_free:
         return local
@@ -138,6 +139,7 @@ def _plan_transfer(prices: Prices, value: ValuePlace, shape: Shape, wanted: HloS
         return None
     sent = prices.comparable_seconds(Cost(transfer.mean_bytes, transfer.seconds))
     seconds = prices.move_seconds(value, own) + sent + _copy_seconds(prices, shape, wanted)
+    # Tiles of both may hold the same elements though propagation carries neither tiling to the other: nothing is sent.
     is_local = is_local_reshape(own, value.shape.dims, wanted, shape.dims)
     return ReshapePlan((own,), (wanted,), seconds, None if is_local else transfer)
 

@@ -48,6 +48,7 @@ def _parts_for(context: Context, operand: Instruction, reader: Instruction) -> t
     value = context.values[operand]
     if not isinstance(value, TupleValue) or not _is_readers_own(context, operand, reader):
         return parts_of(deferred_operand(context, operand, reader) or value_of(context, operand))
+    # A sum that somebody needed is there: nobody makes it twice.
     return tuple(
         p.reduced if isinstance(p, DeferredReduction) and p.reduced is not None else p for p in parts_of(value)
     )
