@@ -56,6 +56,7 @@ def _leaves(emitter: Emitter, local: Instruction) -> Leaves:
 
 
 def _initial_value(context: Context, inst: Instruction, index: int) -> Instruction:
+    # XLA demands of an initial value that it is the reducer's identity: as padding it changes nothing.
     return replicate(context, array_of(context, inst.operands[len(inst.operands) // 2 + index])).local
 
 
@@ -103,6 +104,7 @@ def emit_top_k(emitter: Emitter, op: LocalOp) -> Instruction:
     if how is None or op.choice.reduce_kind is None:
         return emit_same_op(emitter, op)
     x, dims = op.operands[0], op.inst.operands[0].shape.dims
+    # A tile of fewer than k elements offers all of them.
     found = _largest(emitter, op, x, min(how.k, x.shape.dims[-1]))
     starts = offsets(op.choice.operands[0], dims, len(dims) - 1, emitter.num_partitions)
     start = emitter.per_device(starts)
@@ -112,6 +114,7 @@ def emit_top_k(emitter: Emitter, op: LocalOp) -> Instruction:
 
 def _largest(emitter: Emitter, op: LocalOp, x: Instruction, k: int) -> Leaves:
     shape = Shape.tuple(tuple(s.with_dims((*x.shape.dims[:-1], k)) for s in op.inst.shape.tuple_shapes))
+    # JAX's custom call has its k in the shape of its result alone.
     if op.inst.opcode == "topk":
         return _leaves(emitter, emit_same_op(emitter, op, (x,), shape=shape, k=lambda _: k))
     return _leaves(emitter, emit_same_op(emitter, op, (x,), shape=shape))
@@ -133,6 +136,7 @@ def _real_ones(emitter: Emitter, op: LocalOp, candidates: Instruction, num_tiles
     offered = candidates.shape.dims[last] // num_tiles
     if size >= (num_tiles - 1) * tile + offered:
         return candidates
+    # In each tile real elements stand first, also those equal to the padding: of equal ones the first is chosen.
     parts: list[Instruction] = []
     for number in range(num_tiles):
         real = min(offered, size - number * tile)

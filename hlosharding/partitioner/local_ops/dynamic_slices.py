@@ -82,6 +82,7 @@ def _whole_from_zero(emitter: Emitter, op: LocalOp, first: int) -> tuple[Instruc
     """
     array, part = op.inst.operands[0].shape, op.inst.shape if first == 1 else op.inst.operands[1].shape
     return tuple(
+        # Operands before the first start have negative numbers.
         emitter.constant(np.zeros((), o.shape.dtype)) if d >= 0 and array.dims[d] == part.dims[d] else o
         for d, o in enumerate(op.operands, start=-first)
     )
@@ -98,6 +99,8 @@ def _of_one_type(
         return list(starts)
     given, whole = op.inst.operands[len(op.operands) - len(starts) :], op.inst.operands[0].shape.dims
     found = [
+        # A start that was shifted into its tile may be clamped once more, where its type is as it was: it lies below
+        # this bound, too, so that nothing changes.
         signed_indices(emitter, emitter.clamp(start, 0, size - part) if start.shape is old.shape else start, size)
         for start, old, size, part in zip(starts, given, whole, sizes, strict=True)
     ]
@@ -122,6 +125,8 @@ def _rows(emitter: Emitter, x: Instruction, dim: int, first: Instruction, count:
     size = x.shape.dims[dim]
     if size == count == 1:
         return x
+    # Between zeros any run of rows can be cut out: of x itself XLA would clamp the start, and give rows in place of
+    # zeros.
     edge = [count if d == dim else 0 for d in range(x.shape.rank)]
     padded = emitter.pad(x, edge, edge)
     first = emitter.binary("add", first, emitter.constant(np.asarray(count, first.shape.dtype)))

@@ -42,6 +42,7 @@ def _with_counted_column(
     emitter: Emitter, indices: Instruction, vector_dim: int, column: int, along: int
 ) -> Instruction:
     """The indices with one column 0, 1, 2, ... along a dim."""
+    # Where indices are scalars, HLO has their vectors along a dim behind the last one.
     if vector_dim >= indices.shape.rank:
         return emitter.iota(indices.shape, along)
     parts = [
@@ -96,6 +97,7 @@ def _shifted(emitter: Emitter, op: LocalOp, indices: Instruction, rows: list[int
 def _clamped(emitter: Emitter, op: LocalOp, indices: Instruction) -> Instruction:
     """Indices as a gather clamps them on the whole array, so that each addresses a row of exactly one device."""
     how, whole = addressing(op.inst), op.inst.operands[0].shape.dims
+    # Of a long array the last row may be more than the type holds: then no index reaches it, and none is clamped to it.
     most = np.iinfo(indices.shape.dtype).max
     last = [min(whole[d] - how.slice_sizes[d], most) for d in how.addressed]
     low = emitter.full(np.zeros((), indices.shape.dtype), indices.shape)
@@ -128,6 +130,7 @@ def emit_scatter(emitter: Emitter, op: LocalOp) -> Instruction:
         return emit_same_op(emitter, op)
     count, margins = len(op.operands) // 2, _margins(op, rows)
     arrays, updates = op.operands[:count], op.operands[count + 1 :]
+    # Not clamped, as a gather's are: a scatter drops updates outside the array.
     indices = signed_indices(emitter, op.operands[count], max(op.inst.operands[0].shape.dims))
     shifted = _shifted(emitter, op, indices, rows)
     if margins:
@@ -146,6 +149,7 @@ def _dropped(
     limits = {how.addressed.index(d): whole[d] - size + 1 for d, size in margins.items()}
     batch = [d for d in range(indices.shape.rank) if d != how.vector_dim]
     fits = emitter.broadcast(_within(emitter, indices, how.vector_dim, limits), indices.shape.dims, batch)
+    # Before the margin, too, lies -1: a scatter drops what is outside.
     return emitter.select(fits, shifted, emitter.full(-1, shifted.shape))
 
 

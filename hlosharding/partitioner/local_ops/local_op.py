@@ -63,6 +63,8 @@ def emit_same_op(
         return emitter.local(op.inst, shape or op.shape, operands)
     result = op.result_shapes[0].dims if op.result_shapes else ()
     attributes = local_attributes(op.inst, [o.shape.dims for o in operands], result)
+    # The layouts of a custom call are those of its operand shapes: with the global ones, batched LAPACK calls that were
+    # split were wrong.
     if op.inst.opcode == "custom-call" and op.inst.proto.constrain_layout:
         attributes["operand_shapes"] = tuple(o.shape for o in operands)
     for name, change in changes.items():

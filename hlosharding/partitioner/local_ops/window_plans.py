@@ -67,6 +67,7 @@ class HaloPlan:
     @property
     def is_far(self) -> bool:
         """Is so much needed that the dim is better whole?"""
+        # As much as this a device receives where the dim is made whole.
         return self.left + self.right > self.tile * (len(self.starts) - 1)
 
     @property
@@ -87,6 +88,7 @@ class HaloPlan:
         [Strip(distance=1, size=1, readers=frozenset({1, 2}))]
         """
         amount, tiles = self.left if side < 0 else self.right, range(len(self.needed))
+        # A dim of no elements has tiles of none, and no step.
         sizes = [min(self.tile, amount - start) for start in range(0, amount, self.tile or 1)]
         return [
             Strip(distance, size, frozenset(t for t in tiles if self._reads(t, t + side * distance, side, size)))
@@ -322,6 +324,7 @@ def _in_step(firsts: Sequence[int], stride: int, base: int) -> tuple[int, list[i
     >>> _in_step([0, 7, 14], 1, 2), _in_step([0, 7], 2, 2)
     ((0, [0, 1, 0]), None)
     """
+    # Strides back reach each `step`-th phase, all of them within `base // step` results.
     step = gcd(stride, base)
     if len({first % step for first in firsts}) > 1:
         return None
@@ -329,6 +332,7 @@ def _in_step(firsts: Sequence[int], stride: int, base: int) -> tuple[int, list[i
     for phase in range(firsts[0] % step, base, step):
         lags = [next(j for j in range(base // step) if (f - j * stride - phase) % base == 0) for f in firsts]
         found.append((max(lags), phase, lags))
+    # All devices compute as many results too many as the one that begins earliest: the fewest.
     _, phase, lags = min(found)
     return phase, lags
 

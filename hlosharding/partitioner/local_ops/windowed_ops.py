@@ -87,6 +87,8 @@ def reduce_window_factors(inst: Instruction, signature: Signature) -> WindowedFa
 
 def selection_factors(inst: Instruction, signature: Signature) -> WindowedFactors:
     """The windows of a select-and-scatter, per factor: its operand and its source are both seen through them."""
+    # What other selections never select, to fill the places beyond the array with, nobody knows; and where no sum is
+    # scattered, the zeros of windows beyond it would count.
     is_plain = _selects_largest_or_smallest(inst)
     planners = (selection_operand_plan, selection_source_plan) if is_plain else (no_plan, no_plan)
     return _along_windows(inst, signature, inst.shape, inst.operands[1].shape, planners)
@@ -273,6 +275,7 @@ class _Taps:
         """The local window with these taps alone: their places stay the same, so the rest becomes padding."""
         window = self.split.plan.window
         sides = self.low, window.size - self.high
+        # Reversed, the first taps meet the last places.
         before, behind = sides[::-1] if self.split.factor.window.window_reversal else sides
         return replace(
             window,
@@ -326,6 +329,7 @@ def emit_reduce_window(emitter: Emitter, op: LocalOp) -> Instruction:
         return emit_same_op(emitter, op)
     count = len(op.operands) // 2
     inits = op.operands[count:]
+    # XLA, too, pads a reduce-window by its initial values.
     arrays = (_with_halos(emitter, op, windows, n, inits[n]) for n in range(count))
     leaves = tuple(_with_early_results(shape, windows) for shape in op.result_shapes)
     shape = Shape.tuple(leaves) if op.inst.shape.is_tuple else leaves[0]
