@@ -77,8 +77,10 @@ def _pays(
             annotated = context.wanted(source) or annotated
         if annotated is not None and context.wanted(inst) != annotated:
             return False
+        # Of a sum it is asked below whether all its terms may wait.
         if (may_defer and inst in may_defer and not rule.is_sum) or is_wanted_partial(context.wanted(inst)):
             return True
+        # Several users that each cut a part out would make a reduction each, in place of one for all.
         if len(source.users) == 1 and _reduces_less(context, first, inst):
             return True
         if rule.is_sum and _sums_only_partial_sums(context, source, inst):
@@ -106,6 +108,7 @@ def _reduces_less(context: PlanContext, first: Instruction, inst: Instruction) -
     if not before <= size < 2 * before:
         return size < before
     shardings = context.shardings
+    # Of less than twice the size it still costs less, if each device keeps its part alone.
     after, given = shardings.get(inst.id), shardings.get(first.id)
     return after is not given and after is not None and after.num_tiles > (1 if given is None else given.num_tiles)
 
@@ -207,6 +210,8 @@ class _Accumulators:
 
     def _place(self, element: Instruction, packed: Instruction) -> int | None:
         """Which operand of a tuple the element is; None where it is several."""
+        # Once for each tuple: programs carry thousands of arrays through loops, of which each would look through all
+        # operands.
         if packed not in self._places:
             times = Counter(packed.operands)
             self._places[packed] = {o: n for n, o in enumerate(packed.operands) if times[o] == 1}

@@ -27,7 +27,8 @@ from hlosharding.sharding import (
     without_partials,
 )
 
-# Sums of partial sums overflow in narrower floats long before the sum of the sums does.
+# Sums of partial sums overflow in narrower floats long before the sum of the sums does; not in bf16, whose exponents
+# are those of f32.
 WIDE = frozenset({"f32", "f64", "bf16", "c64", "c128"})
 
 
@@ -59,6 +60,7 @@ def _made_of(partial_sums: Value, inst: Instruction, local: Instruction, shardin
 def _sum(context: Context, inst: Instruction, kind: str) -> Value | None:
     """partial sums + partial sums, in the same groups by then, of the reduction `kind`, which the op itself is."""
     both = _of_same_devices(context, (_partial_sums(context, inst, o) for o in inst.operands))
+    # The largest of two sums is no sum of the larger terms.
     if both is None or both[0].reduce_kind != kind:
         return None
     left, right = both
@@ -102,6 +104,7 @@ def _scaled(context: Context, inst: Instruction, positions: tuple[int, ...]) -> 
         return None
     for position in positions:
         partial_sums = _partial_sums(context, inst, inst.operands[position])
+        # A product of partial sums with themselves is not linear in them.
         if partial_sums is None or partial_sums.reduce_kind != "add" or inst.operands[0] is inst.operands[1]:
             continue
         factor, target = array_of(context, inst.operands[1 - position]), without_partials(partial_sums.sharding)
@@ -116,6 +119,7 @@ def _scaled(context: Context, inst: Instruction, positions: tuple[int, ...]) -> 
 @_on_first
 def _negated(context: Context, inst: Instruction, partial_sums: Value) -> Value | None:
     """- partial sums."""
+    # The largest, negated, is the least of what was negated: that would be another reduction.
     if partial_sums.reduce_kind != "add":
         return None
     return _made_of(partial_sums, inst, context.emitter.local(inst, partial_sums.local.shape, (partial_sums.local,)))
@@ -166,6 +170,7 @@ def _sharding_after_reshape(
     if not is_local_reshape(whole, before, carried, after):
         return None
     splits = carried.data_dims if carried.kind == "tiled" else (1,) * len(after)
+    # The subgroups behind the dims stay as they are, so the devices before them must stand in the order that they had.
     if carried.kind == "tiled" and (carried.tiles.array.reshape(-1) != whole.tiles.array.reshape(-1)).any():
         return None
     return _unreduced_like(tiles.reshape(*splits, *tiles.shape[len(before) :]), sharding)
@@ -187,6 +192,7 @@ def _reduced(context: Context, inst: Instruction, partial_sums: Value) -> Value 
     if kinds != {partial_sums.reduce_kind} or sharding is None:
         return None
     init = replicate(context, array_of(context, inst.operands[1]))
+    # Any other one would enter on each device.
     if not is_neutral(init.local, next(iter(kinds))):
         return None
     shape = local_shape(context, inst.shape, sharding)
@@ -323,6 +329,7 @@ class DeferralRule(NamedTuple):
 
 # A tuple's element may be the partial sums that a loop gives back.
 _MAKES = DeferralRule(makes_partial_sums=True)
+# Linear, which cutting stages asks (`linear_operands`); in the partitioner no partial sums pass.
 _MOVES = DeferralRule(linear_in=_FIRST)
 
 DEFERRAL_RULES: dict[str, DeferralRule] = {
