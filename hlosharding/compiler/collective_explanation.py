@@ -21,6 +21,7 @@ from hlosharding.rules import Reduce, Signature, signature_of
 from hlosharding.sharding import MeshInfo
 from hlosharding.spmd import Collective
 
+# As the partitioner words what it moves an operand for: its number stands nowhere else.
 _OPERAND = re.compile(r"operand (\d+)")
 _NUMBER = re.compile(r"#(\d+)")
 _ASK = "; ask of the program that was compiled: hs.explain(program, this), or `explain FILE xla#0`"
@@ -123,6 +124,7 @@ class CollectiveExplanation(InNotebooks):
         if self.splits is not None:
             lines.append(f"  split {told(self.splits.chosen, self.mesh)}")
             lines += [f"    else {told(one, self.mesh)}; not taken: {one.excluded}" for one in self.splits.others]
+        # Names and places may be a stranger's text, which must not steer the terminal.
         return "\n".join(printable(line) for text in lines for line in text.splitlines())
 
 

@@ -118,12 +118,14 @@ class Jitted:
         if self._is_for_one_device(arguments, keywords):
             return xla_bridge.usual_miss(self._usual, arguments, keywords)
         call = self._function.trace(arguments, keywords)
+        # None is an answer, too: a call that is JAX's to run, which is not looked at anew either.
         program = self._made.compiled.get(call.key, _UNKNOWN)
         if program is _UNKNOWN:
             compiled = self._compiled(self._traced(call, arguments, keywords))
             program = self._made.compiled.setdefault(call.key, compiled)  # of two threads both run what came first
         if program is None:
             return xla_bridge.usual_miss(self._usual, arguments, keywords)
+        # Who counts how often JAX's functions are called anew counts ours among them.
         xla_bridge.tell_miss()
         with xla_bridge.finding_nans(self._fn, arguments, keywords):
             return *program.with_shortcut(*call.static.left_out(arguments, keywords)), False

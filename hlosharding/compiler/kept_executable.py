@@ -63,6 +63,7 @@ class KeptExecutable:
         is_wide, calls_lapack = bool(record["is_wide"]), bool(record["calls_lapack"])
         boundary = Boundary(str(record["program"]), axes, inputs, outputs, is_wide, user_mesh, calls_lapack)
         taken = tuple(map(int, record["taken"]))
+        # Whoever writes such a file could else name arguments that are not there, or one twice.
         if list(taken) != sorted(set(taken) & set(range(len(inputs)))):
             raise ValueError("inputs that are none")
         return KeptExecutable(StoredExecutable(str(record["name"]), taken), boundary)
@@ -73,6 +74,7 @@ def _is_alike(layout: BoundaryArray, aval: Any) -> bool:
         return layout.shape.dims[: len(aval.shape)] == aval.shape
     from jax.dtypes import float0
 
+    # JAX lowers float0, which has no values, to pred.
     wanted = np.dtype(bool) if aval.dtype == float0 else aval.dtype
     return (layout.shape.dims, layout.shape.dtype) == (aval.shape, wanted)
 

@@ -35,6 +35,7 @@ class MemoryUse:
         """Of what `memory_analysis()` of a compiled function gives."""
         arguments, outputs = stats.argument_size_in_bytes, stats.output_size_in_bytes
         aliased, temporaries = stats.alias_size_in_bytes, stats.temp_size_in_bytes
+        # Where XLA does not tell it (no such field, or 0): no more than all of them can be taken at once.
         peak = getattr(stats, "peak_memory_in_bytes", 0) or arguments + outputs + temporaries - aliased
         return cls(arguments, outputs, aliased, temporaries, peak)
 

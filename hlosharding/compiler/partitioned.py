@@ -318,6 +318,8 @@ class Partitioned(InNotebooks):
             try:
                 return signature.flatten(arguments, keywords)
             except TypeError:
+                # Not the function's arguments; perhaps all its arrays one by one, as a program without a signature
+                # takes them.
                 is_flat = len(arguments) == len(signature.in_avals) and all_leaves(arguments)
                 if not is_flat:
                     raise
@@ -427,6 +429,7 @@ def partition(
     source = with_trip_counts(propagation.module, options.trips if options is not None else {})
     count = num_partitions if num_partitions is not None else _device_count(source)
     prices = prices_of(machine, count, source)
+    # A schedule is what XLA's compiler leaves, behind its partitioner.
     if source.is_scheduled and source.num_partitions > 1:
         return Partitioned(LocalProgram(source, [_COMPILED_ALREADY]), source, prices, propagation)
     chosen = _best(source, propagation, prices, count, options)

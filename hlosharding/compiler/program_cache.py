@@ -89,6 +89,7 @@ class ProgramCache:
         if seconds < self.min_seconds:
             return
         data = _packed(key, program, executable())
+        # For one that is larger than all files may be, all others would be deleted, and it would still be too large.
         if len(data) < self.min_bytes or 0 <= self.max_bytes < len(data):
             return
         try:
@@ -184,6 +185,7 @@ def needs_this_process(module: Module) -> bool:
 
 def _key(name: str, checksum: bytes, said: tuple[Any, ...]) -> str:
     said = said if ProgramCache.of_jax() is None else (*said, versions())  # which are those of this process anyway
+    # The name is the user's function's, cut and cleaned for the file system: the checksum alone tells programs apart.
     return f"{_UNSAFE.sub('_', name[:100])}-{sha256(checksum + repr(said).encode()).hexdigest()}"
 
 
@@ -232,6 +234,7 @@ def _program(record: dict[str, Any], proto: bytes, source: Module) -> LocalProgr
     is_moved = record["places"] != _places(source)
     if is_moved and (record["warnings"] or not _is_called_alike(module, source)):
         raise ValueError("its words name lines that are others now")
+    # Lines are those of the process that asks: they are not part of the key, and may have moved since.
     module.proto.stack_frame_index.CopyFrom(source.proto.stack_frame_index)
     return LocalProgram(module, [str(w) for w in record["warnings"]], _overrides(record["overrides"], source))
 

@@ -22,6 +22,7 @@ def broken_regions(module: Module, explain: Callable[..., Sequence[CollectiveExp
     `explain`: what is known of those of these numbers.
     """
     names = (inst.op_name for inst in module.instructions if collective_kind(inst.opcode))
+    # Asked of every program: those without such a region, nearly all, need not list and price their collectives.
     if not any(map(may_not_communicate, names)):
         return None
     found = collectives(module)

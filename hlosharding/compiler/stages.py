@@ -288,6 +288,7 @@ class Compiled(_OfOneTrace):
         import jax
 
         executable = self.function.executable
+        # What is not committed JAX moves by itself, and what nothing reads it leaves where it is.
         wrong = [
             f"\nArgument '{name}' compiled for {wanted} and called with {array.sharding}"
             for n, (array, wanted, name) in enumerate(zip(flat, executable.named_inputs, self._names, strict=True))

@@ -144,6 +144,7 @@ class ProgramOnce:
             return
         if executable is not None:
             self._remember(executable)
+        # Only what was made here: a program that was read lies there already.
         if self._cache is not None and self._seconds is not None:
             self._cache.write(
                 self._key, self.partitioned.local, self._seconds + seconds, lambda: _kept(executable)
@@ -151,6 +152,7 @@ class ProgramOnce:
 
     def _remember(self, executable: Executable) -> None:
         constants = sum(getattr(constant, "nbytes", 0) for constant in self._trace.call.jax.jaxpr.consts)
+        # With inputs of less than a byte it is not the compiled program that is called.
         if self._key is None or executable.is_jitted or constants > _LARGEST_REMEMBERED:
             return
         _ready[self._key] = executable.boundary, executable.compiled
