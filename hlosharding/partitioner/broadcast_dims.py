@@ -51,8 +51,11 @@ def broadcast_dims_after_reshape(dims: Dims, after: Dims, broadcast_dims: Dims) 
     >>> broadcast_dims_after_reshape((4, 2, 3), (2, 4, 3), (0,))
     (0,)
     """
+    # The strides of an empty array are 0, and are divided by below.
     if not broadcast_dims or 0 in dims:
         return ()
+    # A run goes from one stride to another over dims along which nothing changes: whatever dims the reshape makes of
+    # it, nothing changes along these.
     runs, stride = [(1, 1)], 1
     for dim in reversed(range(len(dims))):
         stride *= dims[dim]
@@ -72,6 +75,7 @@ def dims_of_one_slice(shape: Shape, source: HloSharding, target: HloSharding, br
     """The dims of which a reshard needs to send one slice only."""
     if not {source.kind, target.kind} <= {"tiled", "replicated"}:
         return ()
+    # A tile that is nothing but padding has no slice that its device could send.
     return tuple(d for d in broadcast_dims if shape.dims[d] > 1 and not _ends_early(source, shape.dims[d], d))
 
 

@@ -45,6 +45,7 @@ class Moves:
     def bring(self, value: ValuePlace, target: HloSharding) -> None:
         """Add what it costs."""
         found = self.brought.get(value, [])
+        # Of what was brought whole each device cuts any other tile for nothing.
         if value.is_free or value.sharding is target or target in found or REPLICATED in found:
             return
         costs = [self.prices.move_cost(value, source, target) for source in (value.sharding, *found)]
@@ -132,6 +133,7 @@ class Lowering(OpPlan):
         made = ValuePlace(shape, choice.results[0], choice.reduce_kind, broadcast_dims=self.broadcast_dims[0])
         if choice.reduce_kind != "other":  # such an op combines its partial results itself
             moves.bring(made, wanted if wanted is not None else made.whole_sharding)
+        # The choice priced each operand by itself, one that is read twice twice: its computation alone is taken over.
         return moves.cost(choice.seconds - choice.communication, made)
 
 
@@ -145,6 +147,7 @@ class ReshapePlan(OpPlan):
     def cost(self, prices: Prices, operands: Sequence[ValuePlace], shape: Shape, wanted: HloSharding | None) -> OpCost:
         moves, made = Moves(prices), ValuePlace(shape, self.results[0])
         moves.bring(operands[0], self.operands[0])
+        # A transfer ends in the tiles that are wanted: nothing is left to move behind it.
         if self.transfer is not None:
             moves.communication += Cost(self.transfer.mean_bytes, self.transfer.seconds)
         else:

@@ -60,6 +60,7 @@ class Decisions:
         """The same, of a program without manual regions, with what was chosen of equal ops of others by the same prices
         and on the same mesh."""
         known = _known(self.prices.machine, self.prices.objective, self.mesh, self.only_propagated)
+        # All prices start anew, not these alone: the program at hand still goes by the tables that it was given.
         if len(known.lowerings) > _MOST_REMEMBERED:
             _known.cache_clear()
         return replace(self, **{name: getattr(known, name) for name in _REMEMBERED})
@@ -85,6 +86,8 @@ def _known(machine: Machine, objective: str, mesh: TileAssignment | None, only_p
     return Decisions(Prices(machine, objective), mesh=mesh, only_propagated=only_propagated)
 
 
+# Not what is kept by instruction, which would keep modules alive, nor which products are faster as loops: whether this
+# program has any is read off that table.
 _REMEMBERED = "prices", "equal_ops", "lowerings", "option_prices", "least_sent", "reshapes", "moves", "local_shapes"
 _MOST_REMEMBERED = 1 << 15
 """Choices of ops: some 100 MB."""

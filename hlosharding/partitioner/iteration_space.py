@@ -43,6 +43,8 @@ def lift(sharding: HloSharding, dims: tuple[Dims, ...], num_factors: int) -> Hlo
     sharding = without_partials(sharding)
     if sharding.kind != "tiled":
         return REPLICATED
+    # A dim of several factors is left whole, for its tiles could cut through the minor ones; who may split it hands in
+    # the major one alone (`factors.factor_roles.major_dims`).
     source = [d for d, factors in enumerate(dims) if len(factors) == 1]
     return along_dims(sharding, tuple(source), tuple(dims[d][0] for d in source), num_factors).meaning
 

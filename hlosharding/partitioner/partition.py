@@ -72,6 +72,7 @@ def partition_module(
     local = program.builder.finish(entry, _walk(context, module, table))
     local.proto.input_output_alias.CopyFrom(module.proto.input_output_alias)
     local.proto.buffer_donor.CopyFrom(module.proto.buffer_donor)
+    # Before the passes: the values of the walk name the ops that it wrote, which passes replace.
     bypassed = bypassed_annotations(local, program.annotated, decisions.prices)
     passes = per_device_passes(program, decisions.prices, has_manual_groups=decisions.has_manual_groups)
     run_passes(local, passes, dump=dump)
@@ -109,6 +110,7 @@ def _finish_root(context: Context, root: Instruction, boundary: dict[Instruction
     value = value_of(context, root)
     targets = [w if w is not None else REPLICATED for w in context.wanted_leaves(root)]
     local = pack(context, reshard_leaves(context, value, targets, "output"))
+    # A parameter that is given back may be wanted otherwise than it came: the table has one sharding for each op.
     if local in boundary or local.opcode == "parameter":
         local = context.emitter.op("copy", local.shape, (local,))
     boundary[local] = _sharding_of(root, tuple(targets))

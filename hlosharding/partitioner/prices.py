@@ -117,6 +117,7 @@ class Prices:
 
     def move_cost(self, value: ValuePlace, source: HloSharding, target: HloSharding) -> Cost:
         """What it costs to have a value in another sharding, from where it lies or from a copy of it at `source`."""
+        # Partial results lie in the value's own sharding alone: a copy of them elsewhere is their sum.
         kind = value.reduce_kind if source is value.sharding else None
         return self.reshard_cost(*one_slice_of(value.shape, source, target, value.broadcast_dims), kind)
 

@@ -88,11 +88,14 @@ def to_wanted(context: Context, value: Value, wanted: HloSharding | None, reason
 def _reshard(context: Context, value: Value, target: HloSharding, reason: str) -> Value:
     if value.rematerialize is not None:
         return value.rematerialize(target)
+    # What is made anew is made for nothing, so that no copy of it is nearer.
     value = _nearest(context, value, target, reason)
     if context.manual_groups is None and (value.sharding.is_manual_subgroup() or target.is_manual_subgroup()):
         return _in_groups(context, value, target, reason)
+    # Of partial results the sums alone are known to be the same along these dims, not what each device has of them.
     if value.broadcast_dims and value.reduce_kind is None:
         slices = dims_of_one_slice(value.shape, value.sharding, target, value.broadcast_dims)
+        # Where the whole goes there for nothing, cutting a slice and repeating it is more ops, and saves nothing.
         if slices and context.prices.reshard_seconds(value.shape, value.sharding, target, None) > 0:
             return _as_slice(context, value, target, slices, reason)
     narrow = value.before_widening
@@ -105,7 +108,9 @@ def _reshard(context: Context, value: Value, target: HloSharding, reason: str) -
 def _nearest(context: Context, value: Value, target: HloSharding, reason: str) -> Value:
     """Of the value and the copies of it that lie elsewhere the one from which the target is reached for least."""
     if value.is_free:
+        # It is not made anew, which was asked before, so that somebody has had it whole.
         return value.reshards[REPLICATED]
+    # `copies` names the copy that readers share before it is made: to make it by way of itself would never end.
     places = () if is_partial(target) or target is value.copy else value.copies
     if not places:
         return value
@@ -157,6 +162,7 @@ def _as_slice(context: Context, value: Value, target: HloSharding, dims: tuple[i
     limits = [1 if d in dims else size for d, size in enumerate(tile)]
     slim, source, wanted = one_slice_of(value.shape, value.sharding, target, dims)
     made_of = value.local
+    # Less of a broadcast in place of a slice of it: nobody need make the whole one for its sake.
     if made_of.opcode == "broadcast" and not set(dims) & set(made_of.dimensions):
         one = emitter.broadcast(made_of.operands[0], limits, made_of.dimensions)
     else:
@@ -253,6 +259,8 @@ def deferred_operand(context: Context, operand: Instruction, reader: Instruction
 
 def is_cut_up(operand: Instruction) -> bool:
     """Does each of its users cut a part out of it, all together no more than there is?"""
+    # Reduced one by one, parts that are no more than the whole are no more bytes.  An LSTM joins the weights of its
+    # gates: with one reader alone allowed, their gradient was reduced in every trip, before it was cut.
     users = operand.users
     return all(u.opcode == "slice" for u in users) and sum(u.shape.size for u in users) <= operand.shape.size
 

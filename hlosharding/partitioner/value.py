@@ -77,6 +77,7 @@ class Value:
     def place(self) -> ValuePlace:
         """How it lies now: a reshard of it is a copy from then on."""
         is_remade, kind, dims = self.rematerialize is not None, self.reduce_kind, self.broadcast_dims
+        # Most values lie nowhere else, and the properties below need not be asked of them.
         if not self.reshards and self.copy is None:
             return ValuePlace(self.shape, self.sharding, kind, is_remade, is_remade, (), dims, self.trips)
         return ValuePlace(self.shape, self.sharding, kind, self.is_free, is_remade, self.copies, dims, self.trips)
@@ -89,6 +90,7 @@ class Value:
     @property
     def copies(self) -> tuple[HloSharding, ...]:
         """The other shardings that the whole value lies in, or will for several readers: each may be moved on."""
+        # What can be had anywhere for nothing (`is_free`) is never moved on from a copy.
         if self.manual_groups is not None or (self.copy is None and (not self.reshards or self.is_free)):
             return ()
         found = [s for s, v in self.reshards.items() if v.reduce_kind is None and is_array_in(s)]
@@ -146,6 +148,7 @@ class Form:
     deferred: str | None = None
     wanted: HloSharding | None = None
     """The sharding of the reduced value, where a reduction is deferred."""
+    # Forms are compared until a loop's agree: whose sum it is does not change what crosses.
     maker: Instruction | None = field(default=None, compare=False)
     """The op whose sum it is."""
 

@@ -60,6 +60,7 @@ def _result_form(
 ) -> Form:
     deferred = [p for p in parts if isinstance(p, DeferredReduction) and p.reduced is None]
     forms = {(p.partial.sharding, p.partial.reduce_kind) for p in deferred}
+    # Branches that owe nothing, or have reduced it, hand on the whole as one device's partial sum (`in_forms`).
     if len(forms) != 1 or context.decisions.has_manual_groups or not _sum_follows(context, inst, index):
         return Form(wanted)
     return Form(deferred[0].partial.sharding, deferred[0].partial.reduce_kind, wanted, deferred[0].maker)
@@ -70,6 +71,7 @@ def _sum_follows(context: Context, inst: Instruction, index: int) -> bool:
     found = inst
     if inst.shape.is_tuple:
         readers = context.decisions.readers.of(inst, index)
+        # Only then is the number of a leaf that of an element.
         flat = len(inst.shape.leaves) == len(inst.shape.tuple_shapes)
         if not flat or len(readers) != 1 or not context.decisions.readers.is_only(readers[0]):
             return False

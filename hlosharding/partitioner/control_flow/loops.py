@@ -72,6 +72,8 @@ def _local_body(
     paths = _accumulators(context, inst, body, condition)
     forms = context.decisions.loop_forms.get(inst)
     if forms is None:
+        # Else the first walk of each backward body is thrown away: a plan of four stages of a scanned Llama took 1.54
+        # CPU seconds in place of 1.28.
         forms = tuple(_wanted_form(form) if leaf in paths else form for leaf, form in enumerate(plain))
     else:  # found before, when the loop around this one was tried
         paths = {leaf: path for leaf, path in paths.items() if forms[leaf].deferred is not None}
@@ -103,19 +105,24 @@ def _same_in_all_trips(inst: Instruction, body: Computation) -> dict[int, int]:
     return {
         leaf: trips
         for number, (leaf, result) in results
+        # Of larger ones nobody knows before the program is written whether memory bears them in front of the loop.
         if result.shape.is_array and result.shape.byte_size <= SMALL and hands_on(body, number)
     }
 
 
 def _accumulators(context: Context, inst: Instruction, body: Computation, condition: Computation) -> Paths:
+    # One trip reduces once, wherever the sum is made.
     if context.decisions.has_manual_groups or is_manual(context, inst) or trip_count(inst) == (1, True):
         return {}
     readers = condition.parameters[0].users
     if not inst.shape.is_tuple or any(u.opcode != "get-tuple-element" for u in readers):
         return {}
+    # The condition reads these in every trip: no sum of them can wait.
     hidden = ((inst.shape.first_leaves[u.tuple_index], len(u.shape.leaves)) for u in readers)
     leaves = frozenset(leaf for first, count in hidden for leaf in range(first, first + count))
     found = accumulators(body.parameters[0], body.root, leaves, context.decisions.readers)
+    # A stack that somebody reads is summed row by row: behind the loop it would be as many bytes, and none of them
+    # hidden behind what the loop computes.
     return {leaf: path for leaf, path in found.items() if not only_stacks(path) or is_awaited(context, inst, leaf)}
 
 
@@ -134,6 +141,7 @@ def _improved(tried: Context, body: Computation, paths: Paths, plain: Forms, for
         if better[index].deferred is None or is_in_vain:
             better[index] = plain[index]
             del hopes[index]
+        # Sums that waited for a carry that is whole after all did so in vain: the body is walked again.
         is_fixed &= better[index] == forms[index] and (found is None or index in hopes)
     return tuple(better), hopes, is_fixed
 

@@ -60,6 +60,7 @@ def _opened(
         return opened, begun
     program.back_to(before)
     tried = _open(context, step, slices, better)
+    # A step that leaves its carries otherwise again, now that it takes them so, would move them in every trip.
     if _left(tried, step)[-len(begun) :] == left:
         return tried, better
     program.back_to(before)

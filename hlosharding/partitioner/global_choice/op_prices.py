@@ -140,11 +140,13 @@ class OpPrices:
     def _operands(self, op: Instruction, context: PlanContext) -> list[ValuePlace]:
         """How they lie; a copy is what it is a copy of, wherever somebody wants it."""
         originals = list(map(original_of, op.operands))
+        # One place for a value that the op reads twice: places are compared by identity, and it moves once.
         places = {value: _place_of(value, context) for value in originals}
         return [places[value] for value in originals]
 
     def _table(self, op: Instruction, slots: Slots, options: Options) -> Numbers:
         signature = signature_of(op)
+        # A reshape is planned by its tiles, not by factors: how each option of it would be done is asked one by one.
         if isinstance(signature, Signature) and op.shape.is_array and op.opcode != "reshape":
             wanted = self.context.wanted_leaves(op)[0]
             places = self._operands(op, self.context)

@@ -42,6 +42,7 @@ class Group:
 def groups_of(computation: Computation, shardings: Mapping[int, HloSharding], bound: frozenset[str]) -> list[Group]:
     """The groups that nobody binds; `bound` names the values that the user annotated."""
     of = _joined(computation, shardings, bound)
+    # The entry may have parameters to copy all the same.
     if not of and not computation.is_entry:
         return []
     for inst in computation.instructions:
@@ -103,6 +104,7 @@ def _merged(groups: set[Group], of: dict[Instruction, Group]) -> Group | None:
     """All in the largest of them."""
     if not groups:
         return None
+    # A set has no order that lasts from run to run: of groups of one size the first in the program is kept.
     kept, *others = sorted(groups, key=lambda g: (-len(g.members), g.members[0].id))
     for other in others:
         kept.members += other.members

@@ -61,6 +61,7 @@ def _received(walk: BatchWalk, computation: Computation, most: float) -> float:
     """Bytes that a device receives then at least: of what comes into the batch, of what leaves it, and of sums over it;
     in each trip of a loop.  Of more than `most` only so many."""
     total = 0.0
+    # One move serves all who read the value there.
     for value, source, target in dict.fromkeys(move for i in computation.instructions for move in _moves(walk, i)):
         if total > most:
             return total
@@ -84,6 +85,7 @@ def _moves(walk: BatchWalk, inst: Instruction) -> Iterator[_Move]:
         space = lift(made, signature.results[0], len(signature.factors))
         for operand, dims in zip(inst.operands, signature.operands, strict=True):
             lies, needed = _lies(walk, operand), project(space, dims)
+            # Of what is repeated (a bias) every device has all: it makes as many copies as it needs.
             if lies is not needed and operand.opcode not in GENERATORS | {"broadcast"}:
                 yield operand, lies, needed
     else:

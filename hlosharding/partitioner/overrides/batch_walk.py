@@ -40,6 +40,7 @@ class BatchWalk:
             self._forward(inst)
         for inst in reversed(computation.instructions):
             self._backward(inst)
+        # Last, when all that tuples hold has got its sharding.
         for inst in computation.instructions:
             self._hold(inst)
 
@@ -71,6 +72,7 @@ class BatchWalk:
         may_follow = inst in self.follows or (_is_made(inst) and is_free(inst, self.program))
         if inst in self.seen or not may_follow or inst.id not in self.program.shardings:
             return
+        # A trip that hands on what it was given wants it in no way of its own: it lies there as it is carried.
         users = [u for u in readers_of(inst) if not (inst in self.follows and u.is_root)]
         asked = {self.seen.get(u) if u.shape.is_array and u.shape.dims == inst.shape.dims else None for u in users}
         if len(asked) == 1 and (found := asked.pop()) is not None:
@@ -111,6 +113,7 @@ class BatchWalk:
             inside = self._inside(body, found, made - refused)
             handed_on = {n: inside.seen[o] for n, o in enumerate(body.root.operands) if o in inside.seen}
             agreed = {n: sharding for n, sharding in found.items() if handed_on.get(n) is sharding}
+            # What a trip does not hand on as it was given stays as it was propagated, or two rounds could take turns.
             refused |= found.keys() - agreed.keys()
             more = {n: s for n, s in handed_on.items() if n in made - found.keys() - refused}
             if found and not more and len(agreed) == len(found):

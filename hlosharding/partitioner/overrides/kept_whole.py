@@ -125,6 +125,7 @@ class _Walk:
 
     def run(self) -> None:
         """Backwards over the values."""
+        # Readers first: what is needed of a source depends on which of them are whole (a list: `_backward` deletes).
         for inst in reversed(list(self.whole)):
             self._backward(inst)
 
@@ -147,6 +148,7 @@ class _Walk:
             part = inst.shape.byte_size / given.num_tiles
             others = part * (len(next(iter(self.groups))) - 1)
             self.saved -= self.program.prices.compute_seconds(0, 2 * others, contracts=False)  # written and read
+        # The dearest alone: what is moved for one reader is there for the others.
         self.saved += max((self._moving(user, inst, given) for user in needed if user not in self.whole), default=0.0)
 
     def _moving(self, user: Instruction, inst: Instruction, given: HloSharding) -> float:

@@ -81,6 +81,7 @@ def _evenly_split(
     claims = list(_claims(result, shardings, bound))
     claims += [both for pair in combinations(claims, 2) if (both := merge_if_compatible(*pair)) is not None]
     even = [_even_part(result, claim) for claim in claims]
+    # Where every claim divides evenly it was not unevenness that made the result whole.
     if all(as_compared(a) is b for a, b in zip(claims, even, strict=True)):
         return given
     return max((s for s in even if s.kind == "tiled"), key=lambda s: s.num_tiles, default=given)

@@ -80,6 +80,7 @@ def sharding_overrides(
     instructions the table was changed for another reason than that they are read in part.  `bypassed`: those of values
     that the user annotated.
     """
+    # By identity, for shardings are interned; what only is spelled otherwise is sorted out below.
     changed = {i for i, sharding in module.shardings.items() if shardings.get(i) is not sharding}
     listed = changed.union([i.id for i in undecided], [i.id for i in bypassed])
     for inst in [i for i in module.instructions if i.id in listed]:

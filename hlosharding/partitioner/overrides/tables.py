@@ -67,6 +67,8 @@ def propagated_table(module: Module, annotated: frozenset[str], num_partitions: 
     """Propagation's own, relaxed.  `annotated`: names that keep their sharding."""
     relaxed = relaxed_shardings(module, annotated)
     if has_manual_groups(module):
+        # Ops of a group are written once for all groups, so that their tiles have to lie in one order; XLA's
+        # propagation leaves some in another.
         ordered = {i: in_one_order(sharding) for i, sharding in relaxed.items()}
         return ShardingTable(ordered, {i: ONE_ORDER for i, s in relaxed.items() if ordered[i] is not s})
     own = ShardingTable(relaxed, {})

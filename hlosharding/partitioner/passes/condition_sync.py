@@ -38,6 +38,7 @@ def gather_where_groups_part(module: Module) -> None:
         return
     uniformity = Uniformity(module)
     changes = [(inst, _together([uniformity.condition(c) for c in conditions])) for inst, conditions in guards.items()]
+    # Ours need channels of their own, or the verifier refuses them.
     channel = max(i.channel_id for i in module.instructions if i.opcode in COLLECTIVES)
     for inst, groups in changes:
         if len(groups) > 1 and _stays_inside(inst, groups):
@@ -56,6 +57,7 @@ def _together(ways: list[np.ndarray]) -> Groups:
 
 def _stays_inside(inst: Instruction, groups: Groups) -> bool:
     group_of = {device: number for number, group in enumerate(groups) for device in group}
+    # A gather has groups of one size.
     is_even = len({len(group) for group in groups}) == 1
     return is_even and all(group_of[s] == group_of[t] for s, t in permute_pairs(inst, devices_of(inst.module)))
 

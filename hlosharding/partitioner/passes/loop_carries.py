@@ -145,12 +145,14 @@ def _sink(module: Module, loop: Instruction) -> None:
     body = while_parts(loop).body
     made = {k: ops for k, first in enumerate(loop.operands[0].operands) if (ops := _ops_of(first)) is not None}
     sunk = {k: ops for k, ops in made.items() if is_handed_on(body, (k,))}
+    # Once: a fresh name for each constant would be a walk over all instructions.
     taken = rewrite.names_of(module) if sunk else set[str]()
     for reader in readers_of(loop):
         if reader.computation is not loop.computation and reader.tuple_index in sunk:
             copy = _copied(sunk[reader.tuple_index], reader, taken)
             for user in list(reader.users):
                 for place, operand in enumerate(user.operands):
+                    # The body hands it on as before: so `drop_idle` sees that no trip reads it.
                     if operand is reader and not (user is body.root and place == reader.tuple_index):
                         rewrite.replace_operand(user, place, copy)
     drop_idle(module, loop, set(sunk))

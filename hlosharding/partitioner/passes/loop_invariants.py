@@ -65,6 +65,8 @@ def hoist_invariants(module: Module, prices: Prices, partial_sums: PartialSums) 
             continue
         if most is None:
             peak = peak_memory(module).bytes
+            # Small ones move at any rate: a table that a loop searches is gathered once, though in a small program it
+            # may be more than a twentieth of the peak.
             most = max(_MORE * peak, peak + SMALL)
         made = [f.made for f in _dearest_first(module, found, prices)]
         count = _fitting(module, loop, made, most)
@@ -84,6 +86,7 @@ def _invariants(loop: Instruction) -> Iterator[_Invariant]:
             continue
         same, taken = _same_in_all_trips(part, while_parts(loop).body), set[Instruction]()
         for inst in reversed(part.instructions):
+            # Whoever reads it moves already, and takes it along.
             if inst.opcode not in COLLECTIVES or inst not in same or taken.issuperset(inst.users):
                 continue
             made = _last_of(inst, same)
@@ -164,6 +167,7 @@ def _fitting(module: Module, loop: Instruction, made: Sequence[Instruction], mos
 
     few, many = 0, len(made)
     while few < many:
+        # All of them first: where they fit, one trial is enough, which clones the program and walks it for its peak.
         count = many if few == 0 and many == len(made) else (few + many + 1) // 2
         if fits(count):
             few = count
@@ -184,6 +188,7 @@ def _hoist(module: Module, loop: Instruction, made: Sequence[Instruction]) -> Co
         operands = [copies.get(o) or given[o] for o in inst.operands]
         copies[inst] = rewrite.copy(inst, place_of(loop), operands, to=loop.computation)
     _carry(module, loop, [(i, copies[i]) for i in made])
+    # Users first: what only served what has gone has no user left when it is looked at.
     for inst, copy in reversed(copies.items()):
         if inst.users:
             _set_apart(module, copy)
@@ -197,6 +202,7 @@ def _hoist(module: Module, loop: Instruction, made: Sequence[Instruction]) -> Co
 def _set_apart(module: Module, copy: Instruction) -> None:
     """From the op that it is a copy of, and that stays."""
     rewrite.rename(copy, rewrite.fresh_name(module, copy.name))
+    # Both stay, and a channel is one collective's alone.
     if copy.opcode in COLLECTIVES and copy.channel_id:
         channels = (i.channel_id for c in module.computations for i in c.instructions if i.opcode in COLLECTIVES)
         rewrite.set_attributes(copy, channel_id=max(channels) + 1)

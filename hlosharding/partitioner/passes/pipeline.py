@@ -39,8 +39,10 @@ def per_device_passes(program: Program, prices: Prices, *, has_manual_groups: bo
         Pass(name="shared-strips", run=share_strips, requires=(DENSE_IDS,), ensures=(DENSE_IDS,)),
         Pass(name="scattered-sums", run=scatter_sums, requires=(DENSE_IDS,), ensures=(DENSE_IDS,)),
         Pass(name="loop-constants", run=sink_constants, requires=(DENSE_IDS,), ensures=(DENSE_IDS,)),
+        # The reduce-scatters that it looks for are those of `scattered-sums`, too.
         Pass(name="late-transposes", run=transpose_parts, requires=(DENSE_IDS,), ensures=(DENSE_IDS,)),
         Pass(name="loop-invariants", run=hoist, requires=(DENSE_IDS,), ensures=(DENSE_IDS,)),
+        # Last: what is verified is what will run.
         Pass(name="condition-sync", run=verify, requires=(DENSE_IDS,), ensures=(DENSE_IDS, LAWFUL)),
     )
 

@@ -98,6 +98,7 @@ def _starts(inst: Instruction, sources: Sequence[int], devices: Devices) -> list
     starts: list[int] = []
     for start, whole, size in zip(inst.operands[1:], inst.operands[0].shape.dims, inst.shape.dims, strict=True):
         known = integer_on_devices(start, devices)
+        # HLO clamps a start so that the slice lies inside.
         mine = {max(0, min(int(known[d]), whole - size)) for d in sources} if known is not None else set[int]()
         if len(mine) != 1:
             return None
@@ -110,6 +111,7 @@ def _joined(strips: list[_Strips]) -> list[_Strips]:
     found: list[_Strips] = []
     for box, group in sorted(strips, key=lambda s: -prod(s[0].sizes)):
         joined: _Strips = box, group
+        # A box that has grown may take in one that it could not before.
         while (other := next((o for o in found if _is_no_more(joined[0], o[0])), None)) is not None:
             found.remove(other)
             joined = joined[0].around(other[0]), (*joined[1], *other[1])
@@ -138,6 +140,7 @@ def _send_once(array: Instruction, box: _Box, parts: dict[Instruction, _Box], na
     at = order.index(first) + 1
     cuts = {inst: cut(first, part, box.starts, at) for inst, part in parts.items()}
     for inst, made in cuts.items():
+        # The cuts themselves go on reading what the first of the permutes brings.
         rewrite.replace_uses(inst, made, where=lambda user: user not in cuts.values())
         if inst is not first:
             rewrite.remove(inst)

@@ -40,11 +40,13 @@ def in_plain_forms(module: Module) -> Module:
     >>> in_plain_forms(module).entry.root
     %d = f32[4] negate(%x)
     """
+    # Only ops that may need one are asked: the walk over all instructions is for programs in which one does.
     special = module.of_opcodes(*_SPECIAL)
     if not any(inst.opcode in _ENDS or _form_of(inst) for inst in special):
         return module
     made = module.clone()
     fresh = Fresh(made)
+    # What a fusion or an asynchronous op wrapped may be in need of a form itself.
     while changes := [i for c in made.computations for i in c.instructions if _form_of(i)]:
         for inst in changes:
             form = _form_of(inst)  # asked again: a change before it may have made it needless
@@ -147,6 +149,7 @@ def _by_halves(write: Writer) -> None:
     al, bl = write("and", a, mask), write("and", b, mask)
     ah, bh = write("shift-right-logical", a, half), write("shift-right-logical", b, half)
     crossed = write("multiply", al, bh), write("multiply", ah, bl)
+    # The high half of one product and the low halves of two: even all together they stay below 2^2n.
     carried = write("shift-right-logical", write("multiply", al, bl), half)
     for product in crossed:
         carried = write("add", carried, write("and", product, mask))

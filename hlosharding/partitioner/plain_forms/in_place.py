@@ -70,6 +70,7 @@ def _of_update(inst: Instruction) -> Iterator[_Place]:
     sizes = zip(inst.shape.dims, inst.operands[1].shape.dims, strict=True)
     starts = list(inst.operands[2:])
     if len(starts) == inst.shape.rank and all(s.opcode == "constant" for s in starts):
+        # As HLO clamps starts, so that all of the update lies inside.
         clamped = (max(0, min(int(s.literal), n - k)) for s, (n, k) in zip(starts, sizes, strict=True))
         yield _Place(1, tuple(clamped))
 
@@ -133,6 +134,7 @@ def _strips(inst: Instruction, tree: _Tree, start: Dims) -> float:
     ends: dict[tuple[Instruction, int], tuple[int, int]] = {}
     for source, shift in _shifts(tree, start):
         for dim, by in enumerate(shift):
+            # Strips of one array that go the same way travel as one (`passes/shared_strips`), the longest.
             low, high = ends.get((source, dim), (0, 0))
             ends[source, dim] = min(low, by), max(high, by)
     weights = _weights(inst)

@@ -53,6 +53,8 @@ def lines_of(inst: Instruction) -> tuple[Line, ...] | None:
     other_rank = (inst if inst.opcode == "gather" else inst.operands[how.indices + 1]).shape.rank
     along = dict(zip(index_dims, (d for d in range(other_rank) if d not in how.windows), strict=True))
     used = [d for steps in columns for d in steps.steps]
+    # Two columns that count along one dim name a diagonal, which is no product of lines; a dim along which none counts
+    # names the same places again and again.
     if len(used) != len(set(used)) or any(indices.dims[d] > 1 for d in index_dims if d not in used):
         return None
     absent = (

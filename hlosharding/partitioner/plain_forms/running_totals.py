@@ -46,6 +46,7 @@ def _running(inst: Instruction) -> _Running | None:
     if inst.window[dim] not in (forwards, backwards):
         return None
     sharding = plain_sharding(inst) or plain_sharding(inst.operands[0])
+    # With a tile for each element there would be as many totals as elements.
     if sharding is None or not 1 < sharding.num_tiles_along(dim) < size:
         return None
     if not is_elementwise(inst.called[0]) or not _may_be_repeated(inst):
@@ -69,6 +70,7 @@ def _by_tiles(write: Writer, how: _Running) -> None:
     within = _scan(write, write("reshape", filled, shape=table, sharding=rows), dim + 1, how, rows)
     before = _totals_before(write, within, how)
     carried = write("broadcast", before, shape=table, sharding=rows, dimensions=_without(table, dim + 1))
+    # What comes first is the left operand: a reducer of the user's own need not commute.
     both = (within, carried) if how.is_reversed else (carried, within)
     joined = elementwise(write, write.inst.called[0], both, rows)
     flat = write("reshape", joined, shape=filled.shape, sharding=how.sharding)

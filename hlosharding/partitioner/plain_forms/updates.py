@@ -68,6 +68,7 @@ def _order(lines: tuple[Line, ...]) -> tuple[int, ...]:
     return tuple(sorted(range(len(lines)), key=lambda d: (lines[d].other is None, lines[d].other or 0, d)))
 
 
+# A sum with -0 alone leaves every number as it is, to the bit, and of the narrower floats some (fnuz) have no -0.
 _WITH_NEGATIVE_ZERO = frozenset({"bf16", "f16", "f32", "f64", "c64", "c128"})
 
 
@@ -87,10 +88,12 @@ def update_form(inst: Instruction) -> Form | None:
 
 def _is_worth_it(inst: Instruction, lines: tuple[Line, ...]) -> bool:
     kind, x = reducer_kind(inst.called[0]), inst.operands[0].shape
+    # Nothing is written at all: that needs neither a grid nor a known reducer.
     if any(line.is_outside(size) for line, size in zip(lines, x.dims, strict=True)):
         return True
     if not all(line.is_inside(size) for line, size in zip(lines, x.dims, strict=True)):
         return False
+    # It costs no more than its window, however small: no mask, and nothing to combine with the rest.
     if kind == "assign" and all(line.step == 1 for line in lines):
         return True
     reach = prod(line.end - line.start for line in lines)
@@ -128,6 +131,7 @@ def _in_order(write: Writer, updates: Instruction, lines: tuple[Line, ...]) -> I
 
 def _combined(write: Writer, kind: str, updates: Instruction, lines: tuple[Line, ...]) -> Instruction:
     x, sharding = write.inst.operands[0], write.sharding
+    # Where nothing is neutral the places between are combined with zeros, and masked out below.
     neutral = None if kind in ("assign", "other") else _changes_nothing(kind, x.shape)
     fill = write.constant(np.zeros((), x.shape.dtype) if neutral is None else neutral)
     padding = tuple(_padding(lines, x.shape))
@@ -149,6 +153,7 @@ def _padding(lines: tuple[Line, ...], shape: Shape) -> Iterator[PaddingDim]:
 
 def _changes_nothing(kind: str, shape: Shape) -> npt.NDArray[Any] | None:
     """What a number may be combined with and stay, to the bit: a sum of -0 and 0 is 0."""
+    # Not a product with 1: infinity times the 0 of its imaginary part is NaN.
     if shape.is_complex and kind != "add":
         return None
     if kind == "add" and not shape.is_integral and shape.element_type != "pred":

@@ -76,6 +76,7 @@ class Writer:
     ) -> Instruction:
         """An elementwise op on arrays of other sizes than it has."""
         made = self.copy(inst, operands)
+        # The sharding of the op that it is like is for that one's sizes: no table may find it for these.
         made.id = -1
         rewrite.set_shape(made, inst.shape.with_dims(tuple(dims)))
         return self._sharded(made, sharding)

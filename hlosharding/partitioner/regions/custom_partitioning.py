@@ -39,6 +39,8 @@ def _offered(
     """Shardings of operands and results, as GSPMD and Shardy would hand them to `partition`."""
     text = inst.frontend_attributes.get(RULE_MARK)
     if text is not None:
+        # Elsewhere a factor that the result lacks and the rule calls no reduction stays whole.  Here the user's program
+        # may sum over devices itself, and is given the tiles that there are.
         rule = replace(parse_shardy_rule(text), is_minded=False)
         choice = choice_of(context, inst, rule.bind(inst), places_of(values))
         return choice.operands, tuple(without_partials(r) for r in choice.results)
@@ -79,6 +81,7 @@ def _followed(context: Context, inst: Instruction, values: list[Value], program:
 def _adopt(context: Context, inst: Instruction, module: Module) -> None:
     """Channels and source lines of another module, made those of this one."""
     program = context.emitter.program
+    # All by the same number, so that its collectives that share a channel still do.
     first = program.channel
     for inner in module.instructions:
         rewrite.take_metadata(inner, inst)

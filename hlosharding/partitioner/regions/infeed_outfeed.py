@@ -25,6 +25,7 @@ def infeed(context: Context, inst: Instruction) -> AnyValue:
     """(data, token) from the host."""
     shardings = [w if w is not None else REPLICATED for w in context.wanted_leaves(inst)]
     data = inst.shape.tuple_shapes[0]
+    # The last sharding is the token's.
     local = [local_shape(context, s, own) for s, own in zip(data.leaves, shardings[:-1], strict=True)]
 
     def take(emitter: Emitter, token: Instruction, sizes: Sizes) -> Instruction:

@@ -117,6 +117,7 @@ def cross_boundary(context: Context, inst: Instruction) -> AnyValue:
             return _leave_groups(context, inst, value, wanted)
         return Value(value.local, inst.shape, wanted)
     given = context.wanted(inst.operands[0])
+    # Shapes inside are those of the tiles that the annotation in front of the region asks for, wherever this lies.
     value = to_wanted(context, value, as_compared(given) if given is not None else REPLICATED, "enter a manual region")
     inside = as_compared(context.wanted(inst))
     if inside.is_manual_subgroup():

@@ -90,6 +90,7 @@ def _by_one(
     local = branch_per_device(context, inst, operand, (True, False), chosen, write)
     made = unpack(context, local, inst.shape, [REPLICATED] * len(inst.shape.leaves))
     for value in leaves_of(made):
+        # Of what nobody reads no sum is owed: a print takes no collective.
         if inst.users and value.shape.is_array:
             value.reduce_kind = "or" if value.shape.element_type == "pred" else "add"
             value.sharding = HloSharding.unreduced()

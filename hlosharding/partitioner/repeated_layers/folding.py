@@ -90,6 +90,7 @@ class Folded:
             if own is not None:
                 made.update(dict.fromkeys(ids, own))
             else:
+                # What the kept layers may have in any sharding the others may, too: theirs, of `others`, goes.
                 for one in ids:
                     made.pop(one, None)
         return made

@@ -66,6 +66,8 @@ class Places:
                 slot = [kinds[operand] for operand in operands].index(least) if len(operands) > 1 else 0
                 layer = layers[inst] = layers[operands[slot]]
                 read = (keys[inst], least, slot, layer)
+                # Of several such ops in a layer the first corresponds to the first of another one: were they of one
+                # kind, its row would have place for the last alone.
                 again = times[read] = times.get(read, 0) + 1
                 kinds[inst] = self._kind(numbers, (keys[inst], least, slot, again))
 
@@ -73,6 +75,7 @@ class Places:
         """What only one layer, or it and its neighbour, read: weights, and what is made of them alone."""
         kinds, layers, keys = self.kinds, self.layers, self.keys
         numbers = dict[tuple[int, ...], int]()
+        # From the end: who reads it has its kind by then.
         for inst in range(len(kinds) - 1, -1, -1):
             if kinds[inst] >= 0 or inst == self.root:
                 continue
@@ -89,6 +92,7 @@ class Places:
         """What only the next layer reads is of that one, from kind `first` on; looked at in the middle layer."""
         kinds, layers = self.kinds, self.layers
         moved = dict[int, int]()
+        # Readers first: what moves to the next layer takes along what only it reads.
         for inst in range(len(kinds) - 1, -1, -1):
             if kinds[inst] < first or layers[inst] != middle:
                 continue
@@ -157,7 +161,10 @@ def steady_layers(kinds: Ints, layers: Ints, edges: Edges, base: int, count: int
     table = np.full((int(kinds.max()) - base + 1, count), OUTSIDE)
     table[kinds[family] - base, layers[family]] = family
     middle, found = count // 2, None
+    # A kind is compared with the middle layer and the one after it: what these lack cannot be.
     kinds[family[np.isin(kinds[family] - base, np.flatnonzero(table[:, middle : middle + 2].min(1) < 0))]] = OUTSIDE
+    # A kind that goes may be what others read, which then are none either.  It ends when none goes; where that takes
+    # too long, no layer is left out.
     for _ in range(_ROUNDS):
         good = _alike(kinds, layers, edges, table, base, middle)
         first, last = _around(good, middle)
@@ -194,6 +201,7 @@ def _alike(kinds: Ints, layers: Ints, edges: Edges, table: Ints, base: int, midd
     )
     shift = layers[operand] - np.repeat(layers[family], sizes)
     moves = (kinds[operand] == kinds[of_middle]) & (kinds[of_middle] >= base) & (shift == layers[of_middle] - middle)
+    # What two layers read of one instruction (a mask, the batch) all must; anything else must move along with them.
     fits = np.where(of_middle == of_next, operand == of_middle, moves & (np.abs(shift) <= 1))
     wrong = np.bincount(np.repeat(np.arange(len(family)), sizes)[~fits], minlength=len(family))
     good = np.zeros(table.shape, bool)

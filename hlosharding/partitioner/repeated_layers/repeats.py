@@ -38,6 +38,7 @@ def op_keys(module: Module, annotated: frozenset[str]) -> list[int]:
             key = (*key, *map(does, inst.called))
         if inst.proto.HasField("frontend_attributes"):
             key = (*key, stated_of(inst))
+        # It keeps its sharding, where others may take another one: so they are not alike.
         if inst.name in annotated:
             key = (*key, "annotated")
         found.append(number(key, len(numbers)))
@@ -106,6 +107,7 @@ class Repeats:
 
     def family(self, inst: int) -> Family:
         """The layers that an instruction of some kind belongs to."""
+        # Kinds are numbered on from family to family: the last that begins below has it.
         return next(f for f in reversed(self.families) if self.kinds[inst] >= f.base)
 
     def at(self, inst: int, layer: int) -> int:
