@@ -192,6 +192,7 @@ def _neighbours(size: int, machine: Machine) -> GroupPlacement:
 def _tuples(groups: Sequence[Sequence[int]]) -> Groups:
     if isinstance(groups, tuple) and (not groups or isinstance(groups[0], tuple)):
         return groups  # pyright: ignore[reportReturnType]
+    # Placements are remembered by them, for which lists have no hash.
     return tuple(tuple(int(d) for d in group) for group in groups)
 
 

@@ -55,6 +55,7 @@ def find_combined(computation: Computation, found: Mapping[Instruction, Collecti
     """
     keys = {op: key for op, one in found.items() if (key := _key(op, one)) is not None}
     times = Counter(keys.values())
+    # What has nobody to join gets no bit, so that the numbers of bits stay short.
     ops = [op for op in keys if times[keys[op]] > 1]
     if not ops:
         return []
@@ -69,10 +70,12 @@ def find_combined(computation: Computation, found: Mapping[Instruction, Collecti
 
 def _key(op: Instruction, one: Collective) -> Hashable | None:
     """What two collectives must have in common to be joined; None for one that is not."""
+    # What is too large by itself joins nobody, and ends nobody's group.
     if op.opcode not in KINDS or len(op.operands) != 1 or one.shape.byte_size > MOST_BYTES:
         return None
     place = (op.opcode, one.groups, bool(op.channel_id), op.use_global_device_ids)
     if op.opcode == "all-gather":
+        # Gathers are joined whatever their types and dims, as XLA's combiner joins them by default.
         return place
     kind = reducer_kind(op.called[0]) if op.called else "other"
     return None if kind == "other" else (*place, kind, one.dtype)

@@ -81,6 +81,7 @@ class EagerKernels(Kernels):
             behind[op] = (call, deepest if before == {call} else deepest + 1)
             if op.opcode in _GROUPED:
                 found[op] = behind[op]
+        # Backwards, so that a group moves with its readers' group.  No key comes or goes, so the walk may go on.
         for op in reversed(found):
             readers = _reading_groups(op, found)
             later = readers.pop() if len(readers) == 1 else None
@@ -93,6 +94,7 @@ class EagerKernels(Kernels):
         if not op.op_name:
             return op
         path = op.op_name.split("/")[:-1]
+        # The first is the whole program, as `jit(step)`.
         for place in range(1, len(path)):
             called = "/".join(path[: place + 1])
             if called not in self._wide and _called_name(path[place]) not in _CONTROL:
@@ -118,6 +120,7 @@ def _is_view(op: Instruction) -> bool:
 
 def _is_number(op: Instruction) -> bool:
     """Python has it, not the device."""
+    # pred, and integers with and without a sign.
     return op.shape.is_array and not op.shape.dims and op.shape.element_type[0] in "psu"
 
 

@@ -30,6 +30,8 @@ def leaves_on_host(module: Module) -> HostLeaves:
     given = {origin for move in moves if memory_of(move) == "device" for origin in _origins(move.operands[0], sites)}
     found: HostLeaves = dict.fromkeys(given, frozenset({0}))
     is_new = True
+    # Again, for loops hand on what their bodies make, and callees what callers give.  It ends: what is found only
+    # grows.
     while is_new:
         is_new = False
         for inst in module.instructions:

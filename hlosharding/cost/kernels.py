@@ -65,6 +65,7 @@ class Kernels(dict[Computation, dict[Instruction, Reads]]):
 
     def __missing__(self, computation: Computation) -> dict[Instruction, Reads]:
         hidden = find_hidden(computation, is_accelerator=self._joins) if self._fuses else {}
+        # Without this, and without rows kept inside, steps on an H100 were priced 34 % off, not 5.
         if self._fuses and self._joins:
             hidden, before = join_kernels(computation, hidden)
             self._before |= before
@@ -128,6 +129,7 @@ class _Joining:
 
     def find_groups(self) -> list[list[Instruction]]:
         """Those of several kernels, in the program's order."""
+        # By identity: a group stands there under several keys, and its lists have no hash.
         found = {id(group): group.ops for group in self.at.values() if len(group.ops) > 1}.values()
         return [sorted(ops, key=self.places.__getitem__) for ops in found]
 
@@ -148,6 +150,7 @@ class _Joining:
             for other in others:
                 group.ops.extend(other.ops)
                 group.keys.extend(other.keys)
+        # Where it would be too large it stays by itself, and who comes later joins this one, not the full ones.
         for key in group.keys:
             self.at[key] = group
 

@@ -363,6 +363,7 @@ def _name(machine: Machine, num_devices: int) -> str:
 @lru_cache(maxsize=4096)
 def _among(machine: Machine, devices: tuple[int, ...]) -> Machine:
     kind, nodes = machine.kind_of(devices), [machine.node_of(device) for device in devices]
+    # Of unlike nodes the figure is that of the smallest; larger ones may hold more of these devices.
     per_node = max(kind.devices_per_node, *Counter(nodes).values())
     is_torus = machine.topology == "torus"
     places = tuple(map(machine.place_of, devices)) if is_torus else _filled_up(nodes, per_node)
@@ -452,6 +453,7 @@ def near_cube(count: int, rank: int) -> tuple[int, ...]:
     """
     if rank <= 1:
         return (count,) * rank
+    # 64 ** (1 / 3) is 3.9999999999999996.
     first = max(d for d in range(1, int(count ** (1 / rank) + 1e-9) + 1) if count % d == 0)
     return (first, *near_cube(count // first, rank - 1))
 
@@ -511,6 +513,7 @@ def _figures(machine: Machine) -> Iterator[tuple[str, float, float, float]]:
 
 
 def _check(machine: Machine) -> None:
+    # The first ends it: what is asked after it may ask for figures that are in range (`slowest` of no device is none).
     for what, remedy in _faults(machine):
         raise CostError(f"machine {machine.name!r}: {what}", remedy=remedy)
 

@@ -103,6 +103,7 @@ def _lines(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     yield from (
         f"{name} = {_toml(value)}" for name, value in values.items() if name not in tables and value not in ((), None)
     )
+    # Last: in TOML every key behind a table's head is that table's.
     for name, table in tables.items():
         yield from ("", f"[{prefix}{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items()))
 
@@ -153,6 +154,7 @@ def _tile(name: str, value: Any) -> tuple[int, ...]:
 
 
 def _scalar(noun: str, kinds: tuple[type, ...], name: str, value: Any) -> Any:
+    # To Python true is a whole number, too.
     if isinstance(value, bool) or not isinstance(value, kinds):
         raise CostError(f"{name} = {value!r} is no {noun}")
     return value

@@ -21,6 +21,7 @@ def parse_machine(text: str) -> tuple[str, int | None]:
     if text.endswith(".toml"):
         return text, None
     name, colon, count = text.partition(":")
+    # A stranger's text: Python refuses to read more than 4,300 digits, and nine are more than any machine needs.
     if colon and not (len(count) < 10 and count.isdecimal() and int(count)):
         raise CostError(f"{text!r} is no machine", remedy="write a preset and a number of devices, as h100:16")
     if name not in machine_presets():

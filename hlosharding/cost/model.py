@@ -237,6 +237,7 @@ class _PriceTable:
         self.runs = executions(module)
         for computation, runs in self.runs.items():
             self.add(computation, runs)
+        # At the end, for it asks for the share of products in the whole program.
         self.slow_down_products()
 
     def add(self, computation: Computation, runs: Runs) -> None:
@@ -259,6 +260,7 @@ class _PriceTable:
                 self._add_local(op, runs, inside)
         if self.combine:
             self._combine(computation, found, places)
+        # Only now: what runs as one has its shares.
         self.comm_s += sum([self.rows[number].time_s for number in places.values()])
 
     def _add_local(self, op: Instruction, runs: Runs, inside: dict[Instruction, float]) -> None:
@@ -369,6 +371,7 @@ def _bound_of_kernel(launch: float, running: float, nbytes: float, machine: Mach
     """Of one that runs so long behind its launch."""
     if launch > running:
         return "launch_s"
+    # `running` is a difference, from which the launch was taken off again: it is not equal to the last bit.
     return "memory_s" if isclose(running, machine.traffic_seconds(nbytes), rel_tol=1e-6) else "flops_s"
 
 

@@ -59,6 +59,7 @@ def _on_torus(group: tuple[int, ...], machine: Machine) -> GroupPlacement:
         if count > 1:
             # Members that are not neighbours share the links between them with the groups in the gaps.
             stride = max(1, (max(coordinates) - min(coordinates)) // (count - 1))
+            # A part of an axis is an open chain, whatever closes the whole one.
             axes.append((count, stride, size % machine.wrap_multiple == 0 and count * stride == size))
             covered *= count
     nodes = len({device // machine.devices_per_node for device in group})

@@ -19,6 +19,7 @@ def machine_presets() -> Mapping[str, Callable[[int], Machine]]:
     >>> "h100" in machine_presets(), "near_cube" in machine_presets()
     (True, False)
     """
+    # `cpu` stands behind a cache, which by itself is no function.
     own = {name: made for name, made in vars(machines).items() if isfunction(unwrap(made)) and not name.startswith("_")}
     return {name: made for name, made in own.items() if made.__module__ == machines.__name__}
 

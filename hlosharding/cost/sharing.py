@@ -59,6 +59,8 @@ def divide_fairly(uses: Mapping[int, LinkUse], bandwidths: Sequence[float]) -> d
         level = min(levels.values())
         # Those that are as fast as when alone leave the rest of their links to others; else some link is full.
         done = [task for task, use in growing.items() if use.speed <= level]
+        # Exact: `level` is one of `levels`.  So each turn ends at least one task, and there are no more turns than
+        # tasks.
         done = done or [task for task, use in growing.items() if min(levels[link] for link in use.links) == level]
         for task in done:
             use = growing.pop(task)
@@ -144,6 +146,7 @@ class _Sharing:
         found: dict[int, LinkUse] = {}
         links = list(self.uses[number].links)
         seen = set(links)
+        # `links` grows while it is walked.
         for link in links:
             for task in self.on_link[link]:
                 if task not in found:

@@ -196,6 +196,7 @@ class _ProgramRun:
     def _trips(self, body: Computation, count: int) -> Executed:
         """So many: what a second trip adds to the first, each further one adds."""
         first = self.execute(body)
+        # On one stream nothing overlaps.
         if count < 2 or not (self.dispatch or any(_stream(inst) != "compute" for inst in body.instructions)):
             return Executed(count * first.seconds, first.breakdown * count)
         two = _TaskGraph(body, self, trips=2)
@@ -277,6 +278,7 @@ class _TaskGraph:
                 here[inst] = here[self.firsts[inst]]
                 continue
             waits = self._waits(inst, first, here)
+            # One that was named in front of its place (see `_waits`) must keep that task, though it takes no time.
             if price.seconds or len(waits) > _MOST_HANDED_ON or inst in here:
                 here[inst], tasks.waits[number] = (number,), waits
                 if price.seconds:
@@ -290,6 +292,7 @@ class _TaskGraph:
         operands = inst.operands
         if inst in self.run.joined:
             operands = [o for op in (inst, *self.run.joined[inst]) for o in op.operands]
+            # What a joined one reads may stand behind the first of them: its task gets its number before it is made.
             for later in operands:
                 if later not in here:
                     place = self.place[self.firsts.get(later, later)]
@@ -347,6 +350,7 @@ def _alive_over_time(module: Module, timeline: Sequence[Event]) -> Iterator[tupl
     for life in lifetimes(module, timeline):
         changes += [(life.start, life.nbytes), (life.end, -life.nbytes)]
     yield 0.0, alive
+    # Of one moment, what is freed comes first: a change below zero is sorted before one above.
     for when, change in sorted(changes):
         alive += change
         yield when, alive

@@ -158,6 +158,7 @@ class _FirstReady:
         return max((self.latest[n] for n in self.tasks.waits[number]), key=self._end, default=NOTHING)
 
     def _end(self, number: int) -> float:
+        # Below every end, those at the start of the run among them.
         return self.ends[number] if number != NOTHING else -1.0
 
     def _finish(self, number: int, latest: int) -> None:

@@ -44,6 +44,7 @@ def reduce_source(reshard: Reshard) -> Iterator[Intermediate]:
         made, groups = subgroup.scatter(dim, source, target)
         tile = list(source.tile)
         tile[dim] = layout_of(made, reshard.shape.dims, reshard.num_devices).tile[dim] * len(groups[0])
+        # A reduce-scatter cuts what it adds up into equal parts.
         padding = (Pad(tuple(tile)),) if tuple(tile) != source.tile else ()
         yield Intermediate(made, (*padding, ReduceScatter(groups, dim, kind)))
 
@@ -53,6 +54,7 @@ def reorder_source(reshard: Reshard) -> Iterator[Intermediate]:
     first, last = reshard.source, reshard.target
     if first.kind != "tiled" or last.kind != "tiled" or first.tiles.flat == last.tiles.flat:
         return
+    # In another order of devices tiles would go from one manual group to another.
     if first.is_manual_subgroup():
         return
     reordered = HloSharding.subgroup(np.array(last.tiles.flat).reshape(first.tiles.dims), first.subgroup_types)
@@ -132,6 +134,7 @@ def merge_tiles(reshard: Reshard) -> Iterator[Intermediate]:
         return
     times = source.copies // target.copies
     more_bytes = (times - 1) * reshard.shape.with_dims(target.tile).byte_size
+    # What is saved is the launch of one kernel: bytes that take longer than that cannot pay.
     if times == 1 or more_bytes > machine.launch * machine.inside.bandwidth:
         return
     for dim, ways in enumerate(target.counts):
@@ -186,6 +189,7 @@ def in_source_order(devices: Table, have: Dims, want: Dims) -> Table:
     free.sort(key=lambda one: one[1] < order[-1][0])
     for places, count, kept in zip(order, want, stays, strict=True):
         for prime in prime_factors(count // kept):
+            # There is one: both counts multiply up to the number of devices.
             taken = next(one for one in free if one[0] == prime)
             free.remove(taken)
             places.append(taken[1])

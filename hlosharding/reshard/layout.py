@@ -25,6 +25,8 @@ Table = npt.NDArray[np.int64]
 Elements = float | npt.NDArray[np.float64]
 
 
+# Equal to itself alone, for arrays have no hash: as `layout_of` gives the same one again, layouts can be keys, as of
+# `regions._meeting`.
 @dataclass(frozen=True, eq=False)
 class Layout:
     """One array over `num_devices` devices.  What is asked of it is found once."""
@@ -115,6 +117,7 @@ class Layout:
             others = np.arange(self.num_devices) != self.holder
             low[others] = 0
             high[others] = 0
+        # Found once and given to all who ask: whoever wrote into them would move everybody's tiles.
         for bound in (low, high):
             bound.flags.writeable = False
         return low, high
@@ -150,6 +153,7 @@ class Layout:
         dims = tuple(math.prod(self.dims[d] for d in run) for run in runs)
         split = [[d for d in run if self.counts[d] > 1] for run in runs]
         for run, parts in zip(runs, split, strict=True):
+            # Only along the first dim of a run, but for dims of size 1, is a tile one run of elements.
             if len(parts) > 1 or any(math.prod(self.dims[d] for d in run if d < part) > 1 for part in parts):
                 return None
         counts = tuple(self.counts[parts[0]] if parts else 1 for parts in split)
@@ -183,6 +187,7 @@ def layout_of(sharding: HloSharding, dims: Dims, num_devices: int) -> Layout:
 
 @lru_cache(maxsize=64)
 def _nothing(shape: Dims) -> Table:
+    # One table for all layouts: a reader may tell by its identity that there are no groups.
     found = np.zeros(shape, np.int64)
     found.flags.writeable = False
     return found
@@ -307,6 +312,7 @@ def _least(source: HloSharding, target: HloSharding, dims: Dims, num_devices: in
     if first.num_partial_sums == last.num_partial_sums:
         missing = missing_elements(first, last)
         return Least(float(missing.mean()), 1 + int((met - own).max()), float(missing.max()))
+    # Where partial sums meet is free: the busiest device need not receive more than the mean.
     mean = least_mean_elements(first, last)
     sums = max(1, first.num_partial_sums // last.num_partial_sums)
     return Least(mean, max(1, sums * int(met.max())), mean)
@@ -315,6 +321,7 @@ def _least(source: HloSharding, target: HloSharding, dims: Dims, num_devices: in
 def _tiles_met(source: Layout, target: Layout) -> tuple[Table, Table]:
     """[device]: how many of the source's tiles its target tile meets; 1 where its own is one of them, else 0."""
     (low, high), (have_low, have_high) = target.bounds, source.bounds
+    # A dim of no elements has tiles of none, by which nothing can be divided.
     tile = np.maximum(np.array(source.tile, np.int64), 1)
     met = np.multiply.reduce(np.maximum(-(-high // tile) - low // tile, 0), axis=1)
     shared = np.logical_and.reduce(np.minimum(high, have_high) > np.maximum(low, have_low), axis=1)

@@ -101,6 +101,7 @@ def fastest_collectives(machine: Machine) -> Numbers:
     That of several collectives is no less: each starts anew.
     """
     sizes = [n for n in range(2, machine.num_devices + 1) if machine.num_devices % n == 0]
+    # A permute is priced by its pairs, whatever the size of a group: one is enough.
     ways = [(kind, n) for kind in _KINDS for n in (sizes if kind != "collective-permute" else sizes[:1])]
     seconds = [
         [collective_time(kind, nbytes / bytes_received(kind, 1.0, n), n, None, machine) for nbytes in _POINTS.tolist()]

@@ -98,6 +98,8 @@ def reshard_of(request: ReshardRequest) -> Reshard:
     )
 
 
+# Remembered beside `plan`: parts of plans are asked for here, and requests that leave the machine or the devices out
+# meet those that say them.
 @lru_cache(maxsize=16384)
 def _planned(reshard: Reshard) -> PlannedSteps:
     """The cheapest steps of a reshard, or of a part of one."""
@@ -107,6 +109,7 @@ def _planned(reshard: Reshard) -> PlannedSteps:
     if reshard.shape.size == 0:
         return reshard.price(tuple(_resized(reshard)))
     fitting = _fitting(reshard)
+    # A part is priced as a program with the whole plan: by itself it would have other neighbours to vanish into.
     if reshard.objective == "time" and not reshard.is_part and len(fitting) > 1:
         fitting = fastest(reshard, fitting)
     return fitting[best(reshard.objective, [plan.figures for plan in fitting])]
@@ -152,6 +155,7 @@ def _check(reshard: Reshard) -> None:
             remedy="say how its partial sums combine (reduce_kind)",
         )
     source, target = reshard.layouts
+    # Without manual groups both have the one table of zeros that all layouts share: nothing is compared.
     if source.manual_group is not target.manual_group and (source.manual_group != target.manual_group).any():
         raise PartitionError(
             f"{reshard.source} and {reshard.target} have different manual groups",
@@ -213,6 +217,7 @@ def _others(reshard: Reshard, along_axes: list[PlannedSteps], best: PlannedSteps
     others: list[Steps] = []
     cheapest = _cheapest(reshard, best, piecewise)
     if not reshard.is_part and not (cheapest is not None and reshard.is_cheapest(cheapest)):
+        # On a common grid these are among the moves of the search: it splits free axes, and joins by a permute.
         if not have_grid(reshard, reshard.source, reshard.target):
             # Where time decides, plans are priced as programs.
             known = cheapest if reshard.objective != "time" else None

@@ -184,6 +184,7 @@ class Reshard:
         """The plan of a part, from one sharding to another; memory is looked at once the plan is whole."""
         kind = self.reduce_kind if is_partial(source) or is_partial(target) else None
         part = replace(self, source=source, target=target, reduce_kind=kind, memory_limit=None)
+        # What partial sums become when they have met is a value like others: it may go by way of another sharding, too.
         return self.planner(replace(part, is_part=not is_partial(self.source))).steps
 
 

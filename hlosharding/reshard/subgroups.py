@@ -70,6 +70,7 @@ def taken_from(have: Table, want: Table) -> Table:
     devices = np.arange(len(have))
     moving = devices[have != want]
     staying = devices[have == want]
+    # Stable, so that of each tile the first device that holds it goes with the first that wants it.
     sources = moving[np.argsort(have[moving], kind="stable")]
     targets = moving[np.argsort(want[moving], kind="stable")]
     found = np.empty_like(devices)
@@ -166,6 +167,7 @@ class _Overlap:
 
     def order(self, row: Table) -> list[int]:
         """Members in the order of the parts that they get."""
+        # Members hold one tile: what lies where is asked of the first of them for all.
         starts = self.starts[row[0], self.dim] + self.size * np.arange(len(row))
         low, high = (bound[row] for bound in self.other)
         along = np.minimum(high[:, self.dim, None], starts + self.size) - np.maximum(low[:, self.dim, None], starts)

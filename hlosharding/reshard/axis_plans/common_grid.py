@@ -80,6 +80,8 @@ class _Roles:
         """The same layout, copies (and manual groups, and partial sums) numbered as they occur in `other`."""
         place, devices = np.argsort(other.devices, axis=None), self.devices
         for dim, role in enumerate(self.roles):
+            # Member n of all these groups is one slice through all tiles, which moves as a whole: its place says which
+            # group, or which partial sum, it is.  Copies of each tile have an order of their own.
             if role in (MANUAL, UNREDUCED):
                 line = place[np.moveaxis(devices, dim, -1).reshape(-1, devices.shape[dim])[0]]
                 devices = np.take(devices, np.argsort(line), dim)

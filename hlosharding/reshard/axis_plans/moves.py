@@ -24,6 +24,7 @@ End = Literal["source", "target"]
 """From which end of the plan a search looks."""
 
 
+# A tuple, as `Move` is, not a dataclass: states are keys of every front and price of a search.
 class State(NamedTuple):
     """A value on the grid: axes per dim, the padded size of each dim, and the axes over which it still is partial."""
 
@@ -84,6 +85,7 @@ class AxisProblem:
             # In one go: parts of uneven parts lie elsewhere.
             is_whole = axes == self.target.dims[dim] and self.source.dims[dim][: len(now)] == now
             return -(-state.padded[dim] // ways) * ways if self.may_cut_unevenly and is_whole else None
+        # A permute joins only states that are padded alike: so a dim is padded as the end has it that it will meet.
         for known in (self.target, self.source):
             if known.dims[dim] and known.padded[dim] % ways == 0:
                 return known.padded[dim]
@@ -173,6 +175,7 @@ def direct_move(problem: AxisProblem) -> Candidate | None:
     have, want = source.dims[dim], target.dims[dim]
     if source.partial:
         more = want[len(have) :]
+        # `partial` is sorted; the axes of a dim stand in the order of their tiles.
         meets = want[: len(have)] == have and sorted(more) == list(source.partial)
         scattered = _appended(problem, source, dim, more) if meets else None
         is_there = scattered is not None and scattered._replace(partial=()) == target
@@ -204,6 +207,7 @@ def _wanted(problem: AxisProblem, end: End, wide: bool) -> set[int]:
     """Axes that a slice (from the target's end: an all-gather) may be for."""
     wanted = {a for axes in problem.opposite(end).dims for a in axes}
     if end == "target":
+        # A reduce-scatter splits by these: to gather them again is the other half of an all-reduce.
         wanted |= set(problem.source.partial)
     if wide and problem.source.partial:
         # Copies may share the work of a reduction, each reducing a part, and gather afterwards.
@@ -219,6 +223,7 @@ def _appendable(
     for dim, (now, end) in enumerate(zip(dims, goal, strict=True)):
         if end[: len(now)] == now:
             for stop in range(len(now) + 1, len(end) + 1):
+                # Axes are appended in their order: behind one that is not free none comes into its place.
                 if end[stop - 1] not in free:
                     break
                 yield dim, end[len(now) : stop]
@@ -327,6 +332,7 @@ def _exchanged(problem: AxisProblem, state: State, exchange: Exchange) -> State 
             if size is None:
                 return None
             padded[dim] = size
+        # A dim that is whole again has no padding.
         elif number and not dims[dim]:
             padded[dim] = problem.sizes[dim]
     return State(tuple(dims), tuple(padded), state.partial)
@@ -338,6 +344,8 @@ def _exchanged(problem: AxisProblem, state: State, exchange: Exchange) -> State 
 def _reductions(problem: AxisProblem, state: State, goal: tuple[Axes, ...], wide: bool) -> Iterator[Move]:
     """Partial sums meet: scattered over a dim, or for all."""
     split = {a for axes in goal for a in axes}
+    # Over axes by which the target splits a dim the sum is had for half the bytes, scattered: so the others may go
+    # alone.
     in_no_dim = tuple(a for a in state.partial if a not in split)
     for axes in {state.partial, in_no_dim} - {()}:
         yield Move("all-reduce", state, State(state.dims, state.padded, _without(state.partial, axes)), axes)

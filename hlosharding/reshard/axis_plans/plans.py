@@ -91,6 +91,7 @@ def _found(reshard: Reshard, axes: _Blocked, search: AxisSearch) -> Iterator[Pla
         path = cheapest_path(problem, prices, wide=wide, limit=limit)
         if path is not None:
             cost, moves = path
+            # Without partial sums no move reduces anything, whatever the kind.
             yield reshard.price(steps_of(problem.grid, moves, axes.block, reshard.reduce_kind or "add"))
             limit = cost if search.is_narrowing else limit
 
@@ -118,8 +119,10 @@ def _fused(moves: Sequence[Move]) -> list[Move]:
     for move in moves:
         last = out[-1] if out else None
         if last is not None and move.kind == last.kind == "all-gather" and move.dim == last.dim:
+            # Axes are gathered from the minor one on: those of the later gather are major.
             out[-1] = last._replace(after=move.after, axes=(*move.axes, *last.axes))
         elif last is not None and move.kind == last.kind == "slice":
+            # `_slice` looks at the states alone.
             out[-1] = last._replace(after=move.after, axes=())
         else:
             out.append(move)

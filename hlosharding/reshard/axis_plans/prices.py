@@ -58,6 +58,7 @@ class MovePrices:
         return nbytes + self._second * least_seconds(nbytes, self.machine, reach)
 
     def _nbytes(self, blocks: int) -> int:
+        # In bits, for elements may be narrower than a byte: a tile is rounded up once, as a whole.
         return -(-blocks * self._bits // 8)
 
     @remembered
@@ -66,6 +67,7 @@ class MovePrices:
         where = _placement(self.problem.grid, axes, self.machine)
         whole = size * nbytes if kind == "all-gather" else nbytes
         seconds = placement_time(kind, whole, where, self.machine)[0]
+        # As `AllToAll.seconds` counts them: a path costs what its steps will.
         if kind == "all-to-all":
             seconds += transposes_seconds(nbytes, self.machine)
         return bytes_received(kind, whole, size) + self._second * seconds
@@ -147,6 +149,7 @@ class Distances:
         wanted = whole / math.prod(map(product_of, last.dims))
         if sums > 1:
             count, elements = problem.grid.num_devices, whole * product_of(problem.grid.manual_axes)
+            # As if every partial sum met where the sum is wanted: a lower bound asks for no more.
             return float(received_elements(wanted * count, elements, sums, elements)) / count
         unsplit, tables = 1, list[Table]()
         for dim, (size, *split) in enumerate(zip(problem.sizes, first.dims, last.dims, strict=True)):
@@ -192,6 +195,7 @@ class Distances:
         return np.minimum(start, size), np.minimum(start + tile, size)
 
 
+# By identity, which `problem_of` keeps: it gives the same problem for the same grid and sizes.
 @lru_cache(maxsize=4096)
 def distances_of(problem: AxisProblem) -> Distances:
     """The distances of a problem; all searches share them."""

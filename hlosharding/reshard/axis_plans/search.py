@@ -51,6 +51,7 @@ class _ShortestPath:
         self.best: tuple[float, State, Move | None, State] | None = None
 
     def run(self) -> Path | None:
+        # The ends themselves may be one permute apart, or one state.
         for end, front in self.fronts.items():
             self._join(end, front.start)
         while not self._done():
@@ -76,6 +77,7 @@ class _ShortestPath:
     def _expand(self, end: End) -> None:
         front = self.fronts[end]
         cost, state = front.pop()
+        # Pushed before a cheaper way to it was found: the heap keeps both.
         if cost > front.cost[state]:
             return
         rest = (state, self.problem.target) if end == "source" else (self.problem.source, state)
@@ -95,6 +97,7 @@ class _ShortestPath:
 
     def _join(self, end: End, state: State) -> None:
         """Meet the states found from the other end: the same one, or one that a permute reaches."""
+        # From the target's end all states are whole.
         if state.partial:
             return
         front, other = self.fronts[end], self.fronts["target" if end == "source" else "source"]
@@ -128,6 +131,7 @@ class _Front:
         self.reached: dict[State, Move] = {}
         self.start = start
         self.popped = 0
+        # Of equal costs the state that was found first comes first, not the one whose axes have the smaller numbers.
         self._ticket = count()
         self.heap: list[tuple[float, int, State]] = [(0.0, next(self._ticket), start)]
         self._filed: dict[tuple[Dims, Dims], list[State]] = {}

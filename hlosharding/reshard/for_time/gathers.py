@@ -57,6 +57,7 @@ def _joined(source: Layout, target: Layout, dim: int) -> int:
     count, tile = source.counts[dim], source.tile[dim]
     for number in [n for n in range(1, count) if count % n == 0]:
         first = source.index[:, dim] // number * number * tile
+        # Who wants no data is content with any tiles.
         if ((high <= low) | (first <= low) & (high <= first + number * tile)).all():
             return number
     return count
@@ -69,6 +70,7 @@ def _gathered_and_cut(search: TimeSearch, joined: Dims, cut_first: Sequence[int]
     """
     reshard = search.reshard
     source, target = reshard.layouts
+    # `starts` is made anew each time: it may be written into.
     start, tile = source.starts, list(source.tile)
     for d in cut_first:
         start[:, d], tile[d] = target.starts[:, d], target.tile[d]
@@ -171,6 +173,8 @@ def _parts_then_gather(search: TimeSearch, times: Sequence[int]) -> Iterator[Ste
     if reshard.num_devices <= MOST_MATCHED:
         score = count_shared(source, _in_parts(target, times, in_order))
         is_other_tile = (target.index[:, None] != target.index[None]).any(axis=2)
+        # Behind all parts of its own tile, of which there is one for each of its copies: so none gets a part of
+        # another.
         score[is_other_tile] = -1
         assignments.append(np.argsort(match_rows(staying_first(score)))[in_order])
     for parts in assignments:
@@ -250,6 +254,7 @@ def _exchanged_and_reordered(search: TimeSearch, in_order: HloSharding) -> Itera
     made = layout_of(in_order, search.reshard.shape.dims, search.reshard.num_devices)
     sources = taken_from(made.numbers, target.numbers).tolist()
     is_reordered = sources != sorted(sources)
+    # In the target's own order these plans are known already.
     found = [*search.part(first, in_order)] if is_reordered else []
     as_cut = _tiles_as_cut(source, made)
     if as_cut is not None:
@@ -293,6 +298,7 @@ def moved_edges(search: TimeSearch, source: Layout, target: Layout) -> Iterator[
     differ = [d for d in range(len(target.dims)) if (first.cuts[d], first.tile[d]) != (last.cuts[d], last.tile[d])]
     if len(differ) > 1:
         stages = accumulate(differ, lambda layout, dim: _with_dim(layout, last, dim), initial=first)
+        # A hop of too many pieces has no plan, and then there is none at all.
         hops = [list(search.piecewise(before, after)) for before, after in pairwise(stages)]
         if all(hops):
             yield tuple(hop[0] for hop in hops)

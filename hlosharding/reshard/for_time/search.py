@@ -67,8 +67,11 @@ def estimated_seconds(steps: Sequence[Step], local: Shape, machine: Machine) -> 
             total += step.seconds(local, machine) + has_local_work * kernel
             has_local_work = isinstance(step, (AllToAll, Pieces))
             if isinstance(step, AllToAll):
+                # `seconds` of an exchange has a transpose on either side.  The one behind it is counted with what
+                # follows, where something does; none stands before it where tiles go from one dim to one other.
                 total -= (1 + step.is_simple) * kernel
             elif isinstance(step, Pieces):
+                # Likewise what puts the pieces into their places.
                 total -= sum(
                     op_time(0, 2 * local.with_dims(turn.sizes).byte_size, "f32", machine, matrix=False)
                     for turn in step.rounds

@@ -24,6 +24,7 @@ Turn = list[int]
 
 def pieces_in_rounds(moves: PieceMoves, grouping: Grouping) -> Pieces:
     """The step: pieces that stay and pieces that travel, then whole tiles that are passed on."""
+    # Not the moves of the grouping: those may count blocks of elements.
     if grouping.is_padded and not moves.is_padded:
         moves = moves.with_padding()
     staying = _turns(moves, _staying(moves, grouping))
@@ -55,6 +56,7 @@ def _together(moves: PieceMoves, staying: list[Turn], travelling: list[Turn]) ->
     """Pieces that stay join a round with the same window in which their devices have nothing to do."""
     alone: list[Turn] = []
     for turn in staying:
+        # The turn that is joined grows in place: so those that stay next see who is busy by now.
         joined = next((other for other in travelling if _may_join(moves, turn, other)), None)
         if joined is None:
             alone.append(turn)
@@ -172,6 +174,7 @@ class _Colouring:
             else:
                 at, side = self.receivers[message], self.receives
             now, then = then, now
+        # All leave before any enters: the new round of one is the old round of the next at the device that they share.
         for message, old, _ in path:
             del self.sends[self.senders[message]][old], self.receives[self.receivers[message]][old]
         for message, _, new in path:

@@ -101,6 +101,7 @@ def groupings(moves: PieceMoves, shape: Shape, block: Dims = ()) -> Iterator[Gro
         yield grouping.price(shape, block)
 
 
+# By identity, which holds as long as `plans._moves_of_blocks` remembers the moves.
 @lru_cache(maxsize=512)
 def _unpriced(moves: PieceMoves) -> tuple[Grouping, ...]:
     found = list(_by_tolerance(moves, np.flatnonzero(moves.travels), ()))
@@ -149,6 +150,7 @@ def _alike(by_size: Groups, tolerance: float, most: int) -> list[tuple[Dims, lis
     if tolerance == 0.0:
         return list(by_size.items()) if len(by_size) <= most else None
     groups: list[tuple[Dims, list[int]]] = []
+    # The largest first: then what comes is the smallest of a group, which its window is held against.
     for size in sorted(by_size, key=lambda s: (-math.prod(s), s)):
         for number, (window, members) in enumerate(groups):
             joined = tuple(map(max, window, size))

@@ -141,6 +141,8 @@ def _wanted(
     for region in regions:
         source = sources[region.operand]
         if left is not None:
+            # Counted before they are made: that takes as long as there are tiles, and far too many pieces are never
+            # made.
             left -= count_of(region, source, target)
             if left < 0:
                 return None
@@ -192,6 +194,7 @@ class _SenderChoice:
         least, home = min(having, key=self.load.__getitem__), self.node[receiver]
         if self.node[least] == home:
             return least
+        # Near ones stand first, so that they win a tie.
         near = self._near_holders(region, tile, home)
         return min((*near, least), key=lambda d: self.load[d] + (self.far if self.node[d] != home else 0))
 

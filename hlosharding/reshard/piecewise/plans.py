@@ -51,6 +51,7 @@ def piecewise_plans(reshard: Reshard, search: PiecewiseSearch, best: PlannedStep
         (weigh(reshard.objective, found.mean_bytes, found.seconds), found.rounds, found)
         for found in groupings(moves, reshard.shape, block)
     ]
+    # Groupings themselves have no order.
     for cost, _, grouping in sorted(prices, key=lambda price: price[:2])[: search.kept]:
         if cost < limit:
             yield (pieces_in_rounds(moves.scale(block, *reshard.layouts), grouping),)

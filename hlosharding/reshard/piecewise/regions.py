@@ -106,6 +106,7 @@ def pieces_of(region: Region, source: Layout, target: Layout) -> WantedPieces:
     for dim in range(rank):
         read[:, dim] -= source.starts_along(dim)[tiles[numbers, dim + 1]]
     for dim in region.turned:
+        # The operand's tile is turned as a whole, the padding at its end with it.
         read[:, dim] = source.tile[dim] - 1 - read[:, dim]
     found = WantedPieces(
         region, receivers, _holders(source), numbers, read, write, sizes=high - low, padded_sizes=high - low
@@ -179,6 +180,8 @@ class _Meeting:
         tiles = _source_tiles(self.source)
         codes = self.source.codes_of(tiles[:, 0], tiles[:, 1:].T)
         by_code = np.argsort(codes)
+        # A tile that nobody of the manual group holds has no code: the search then ends beside it, or behind the last
+        # one.
         place = np.minimum(np.searchsorted(codes[by_code], wanted), len(codes) - 1)
         numbers = by_code[place]
         there = codes[numbers] == wanted
@@ -187,6 +190,7 @@ class _Meeting:
         return receivers[inside], numbers[inside]
 
 
+# `count_of` and `pieces_of` ask for the same one, one behind the other.
 @lru_cache(maxsize=8)
 def _meeting(region: Region, source: Layout, target: Layout) -> _Meeting:
     """Along each dim apart: so this takes as long as there are tiles, not pairs of them."""

@@ -166,6 +166,8 @@ class AllToAll(_UniformCollective):
     def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
         sizes, order, rest = self._cut_plan(tiles[0].shape)
         parts = [t.reshape(sizes).transpose(order).reshape([self.size, *rest]) for t in tiles]
+        # Not `super()`: a dataclass with slots is a new class, of which the cell that `super()` looks into knows
+        # nothing.
         moved = _UniformCollective.apply(self, parts)
         final = self.result(Shape.array("f32", tiles[0].shape)).dims
         return [t.reshape([*self.ways, *rest]).transpose(self._join_order()).reshape(final) for t in moved]

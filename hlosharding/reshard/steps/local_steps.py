@@ -75,6 +75,7 @@ class Step:
 
 def renamed_tables(tables: tuple[Dims, ...], names: Table) -> tuple[Dims, ...]:
     """Tables over devices, for devices of other names."""
+    # The inverse: device `names[d]` finds what d had.
     order = np.argsort(names).tolist()
     return tuple(tuple(table[d] for d in order) for table in tables)
 

@@ -38,6 +38,7 @@ class Pieces(Step):
         """What all devices hold afterwards, in numpy: [operand][device] local arrays, laid over [device] `base`."""
         out = [t.copy() for t in base]
         for turn in self.rounds:
+            # In a round all send what they held before it, also those that get something in it.
             before = [t.copy() for t in out] if RESULT in turn.sources else out
             for s, t in turn.pairs:
                 sizes, number = turn.real_sizes(t), turn.operand(s)

@@ -33,6 +33,7 @@ def put_together(
     if shape.rank and (base is None or not base.shape.rank):  # a scalar has no dims along which pieces could lie
         strip = _strip(rounds, shape.dims)
         sticks_out = any(any(t.read_overhang(x.shape.dims, n)) for t in rounds for n, x in enumerate(operands))
+        # Side by side, windows that stick out of an operand would have it padded; layers are drawn in instead.
         if _may_overlay(rounds, operands) and (strip is None or sticks_out):
             return _overlaid(emitter, rounds, operands, shape, base)
         if strip is not None:
@@ -103,6 +104,7 @@ def _strip(rounds: Sequence[Round], dims: Dims) -> _WindowRow | None:
 def _place(turn: Round, dim: int, dims: Dims) -> int | None:
     """Where along `dim` a round writes on all devices; None if it differs, or the window is no slab of the result."""
     starts = {tuple(table[t] for table in turn.write) for t in turn.targets}
+    # What is cut from the result needs one that is written already; side by side it is made at one stroke.
     if len(starts) != 1 or RESULT in turn.sources:
         return None
     [start] = starts
@@ -187,6 +189,7 @@ def _drawn_in(turn: Round, operands: Sequence[Instruction]) -> tuple[Round, tupl
     read, write = (np.array(table, np.int64).reshape(rank, -1) for table in (turn.read, turn.write))
     steps, every = (np.array(some or (1,) * rank, np.int64)[:, None] for some in (turn.write_steps, turn.read_steps))
     for number, senders, receivers in turn.by_operand():
+        # Whole steps back: a window of every second element that moved by one would cut the others.
         back = -(-np.maximum(0, read[:, senders] - _room(turn, operands[number])) // every)
         read[:, senders] -= back * every
         write[:, receivers] -= back * steps
@@ -204,6 +207,8 @@ def _shifted(emitter: Emitter, piece: Instruction, places: tuple[Dims, ...], tur
     for d, (table, size) in enumerate(zip(places, shape.dims, strict=True)):
         mine = [table[t] for t in targets]
         low[d], high[d] = max(0, *mine), max(0, size - piece.shape.dims[d] - min(mine))
+        # Who gets nothing may read anywhere: as one that gets something does, so that where the others read at one
+        # place a plain slice does it.
         starts.append(tuple(low[d] - (table[t] if t in targets else mine[0]) for t in range(len(table))))
     wide = emitter.pad(piece, low, high)
     if all(len(set(row)) == 1 for row in starts):
