@@ -130,6 +130,7 @@ def _first_group(left: list[_Candidate], ancestors: Mapping[int, int]) -> tuple[
         mine = ancestors[c.number]
         waits = mine & members or needed & c.bit
         if waits or nbytes + c.nbytes > MOST_BYTES or len(group) == MOST_JOINED:
+            # Nothing behind it is tried: XLA's loop over the candidates breaks there, too.
             return group, rest + left[n:]
         group.append(c)
         members, needed, nbytes = members | c.bit, needed | mine, nbytes + c.nbytes

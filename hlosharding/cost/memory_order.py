@@ -119,7 +119,7 @@ class FreeingFirst:
         for user in users:
             missing[user] -= 1
         alone = [self.last_reader[value] for value in reads if readers[value] == 1]
-        # What lacks more ops than there are moves from the host cannot be ready: most are told off by that, operands
+        # What lacks more ops than there are moves from the host cannot be ready: most are ruled out by that, operands
         # unseen.
         near, most = dict.fromkeys([*users, *alone]) if alone else users, len(self.moves)
         found = [ready for op in near if missing[op] <= most and not self.done[op] for ready in self._ready(op)]

@@ -94,6 +94,7 @@ class _NcclGroup(NamedTuple):
     def inside(self, protocol: str) -> float:
         """Bytes per second of a device to others in its node, if there are any."""
         alone = self.g == 1 and self.nodes > 1
+        # Endless, so that the network alone decides.
         return inf if alone else self._reached(protocol, self.machine.inside.bandwidth)
 
     def between(self, protocol: str) -> float:

@@ -86,6 +86,7 @@ def gather_source(reshard: Reshard) -> Iterator[Intermediate]:
             made = HloSharding.partial_tile(moved.reshape(*counts, -1))
             gathered = tuple(n * ways if d == dim else n for d, n in enumerate(source.tile))
             tile = layout_of(made, reshard.shape.dims, reshard.num_devices).tile
+            # Tiles that are rounded up hang over the end when they are gathered.
             cut = (Slice(tile),) if gathered != tile else ()
             yield Intermediate(made, (AllGather(tuple(map(tuple, moved.reshape(-1, ways).tolist())), dim), *cut))
 

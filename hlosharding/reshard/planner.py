@@ -205,6 +205,7 @@ def _more_partial_sums(reshard: Reshard) -> Iterator[Steps]:
     before, after = (partial_sum_groups(end, reshard.num_devices) for end in (reshard.source, reshard.target))
     adds_to = {device: group for group in before for device in group}
     kept = [adds_to[group[0]] for group in after]
+    # All that one partial sum was added up over must lie in the target's group, or it would be added nowhere.
     if all(set(one) <= set(group) for one, group in zip(kept, after, strict=True)):
         keepers = {device for group in kept for device in group}
         yield (Keep(tuple(device in keepers for device in range(reshard.num_devices)), kind),)
@@ -246,6 +247,7 @@ def _only_pieces(reshard: Reshard, search: PiecewiseSearch) -> Iterator[Steps]:
 
 def _in_source_order(reshard: Reshard) -> Iterator[Steps]:
     for way in keep_source_order(reshard):
+        # By way of one of its ends a plan would wait for itself.
         is_new = way.sharding not in (reshard.source, reshard.target)
         if is_new and have_grid(reshard, reshard.source, way.sharding):
             yield plan_via(reshard, way)

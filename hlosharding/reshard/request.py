@@ -107,6 +107,7 @@ class ReshardRequest:
         return (self.machine or machines.h100(self.devices)).with_devices(self.devices)
 
 
+# Without slots: what is found once lies in the dict of the instance.
 @dataclass(frozen=True)
 class Reshard:
     """One reshard to plan.  Equal and hashed by meaning, without the planner.  What is asked of it is found once."""

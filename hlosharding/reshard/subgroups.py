@@ -132,6 +132,7 @@ class Subgroup:
         moved = np.moveaxis(self.devices, self.at, -1)
         devices = np.moveaxis(rows.reshape(moved.shape), -1, dim + 1)
         shape = [*self.devices.shape[: self.rank], *(n for d, n in enumerate(self.devices.shape) if d >= self.rank)]
+        # `at` lies behind all dims of the array, whose places stay.
         shape[dim] *= shape.pop(self.at)
         types: list[SubgroupType] = [t for d, t in enumerate(self.types, self.rank) if d != self.at]
         return HloSharding.subgroup(devices.reshape(shape), types), tuple(map(tuple, rows.tolist()))

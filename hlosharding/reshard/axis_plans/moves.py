@@ -192,6 +192,7 @@ def _slices_or_gathers(
     problem: AxisProblem, state: State, goal: tuple[Axes, ...], end: End, wide: bool
 ) -> Iterator[Move]:
     """Axes over which the value is replicated are appended to a dim: a slice; from the target's end, an all-gather."""
+    # Along axes of partial sums devices differ, though these are in no dim.
     free = set(problem.grid.replicated(state.dims)) - set(state.partial)
     for dim, axes in _appendable(problem, state.dims, goal, free & _wanted(problem, end, wide), wide):
         new = _appended(problem, state, dim, axes)

@@ -66,6 +66,8 @@ class _ShortestPath:
         return self.best[0] if self.best is not None else self.limit
 
     def _done(self) -> bool:
+        # Not the sum, as for fronts that walk all edges: a permute joins two states that are both found, so a path is
+        # unknown if one of them lies beyond its own front.
         nearest = min(front.least for front in self.fronts.values())
         return self._cost_to_beat <= _NEAR * self.least or nearest >= self._cost_to_beat
 

@@ -55,6 +55,7 @@ def _joined(source: Layout, target: Layout, dim: int) -> int:
     """The fewest neighbouring tiles along a dim that together hold what each of their devices wants."""
     low, high = (bound[:, dim] for bound in target.bounds)
     count, tile = source.counts[dim], source.tile[dim]
+    # Only so many make groups of one size.
     for number in [n for n in range(1, count) if count % n == 0]:
         first = source.index[:, dim] // number * number * tile
         # Who wants no data is content with any tiles.

@@ -108,6 +108,7 @@ def axis_searches_for_time(reshard: Reshard, known_seconds: float = math.inf) ->
     fastest = AxisSearch("time", weigh("time", 0.0, NEAR * known_seconds), wide, is_close_look(reshard))
     if not is_close_look(reshard):
         return (fastest,)
+    # Bytes that take longer than the plan that is known, at the highest rate there is, cannot win.
     return fastest, replace(fastest, objective="bytes", limit=known_seconds * most_bytes_per_second(reshard.machine))
 
 

@@ -124,11 +124,13 @@ def _by_tolerance(moves: PieceMoves, pieces: Table, passed_on: tuple[Pairs, ...]
         groups: list[tuple[Dims, list[int]]] = []
         for by_size in by_steps:
             alike = _alike(by_size, tolerance, most)
+            # A larger tolerance makes fewer.
             if alike is None:
                 break
             groups += alike
         else:
             found = _grouping(moves, groups, passed_on)
+            # Where it saves no round a larger tolerance only pads more.
             if found.rounds <= most + len(passed_on) and found.rounds not in seen:
                 seen.add(found.rounds)
                 yield found

@@ -59,6 +59,7 @@ class Pieces(Step):
     def received_bytes(self, local: Shape, num_devices: int) -> npt.NDArray[np.float64]:
         out = np.zeros(num_devices)
         for turn in self.rounds:
+            # Each target is there once: of an index that comes twice numpy would add one only.
             out[[t for s, t in turn.pairs if s != t]] += local.with_dims(turn.sizes).byte_size
         return out
 

@@ -39,6 +39,8 @@ def put_together(
         if strip is not None:
             return _side_by_side(emitter, strip, _padded(emitter, rounds, operands), shape, base)
     operands = _padded(emitter, rounds, operands)
+    # XLA's dynamic-slice and dynamic-update-slice move a window that sticks out back inside, onto others' elements: so
+    # what they read and write is grown, and the result cut in the end.
     margin = _largest([turn.write_overhang(shape.dims) for turn in rounds], shape.rank)
     grown = shape.with_dims(tuple(size + more for size, more in zip(shape.dims, margin, strict=True)))
     none = [0] * shape.rank
