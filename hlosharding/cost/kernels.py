@@ -65,7 +65,7 @@ class Kernels(dict[Computation, dict[Instruction, Reads]]):
 
     def __missing__(self, computation: Computation) -> dict[Instruction, Reads]:
         hidden = find_hidden(computation, is_accelerator=self._joins) if self._fuses else {}
-        # Without this, and without rows kept inside, steps on an H100 were priced 34 % off, not 5.
+        # With this, rows kept inside, and rates as measured, steps on an H100 are priced 5 % off, not 34.
         if self._fuses and self._joins:
             hidden, before = join_kernels(computation, hidden)
             self._before |= before
