@@ -39,6 +39,7 @@ def fault_of_attributes(inst: Instruction) -> str | None:
         if inst.opcode in COLLECTIVES_AND_STARTS and (fault := _fault_of_participants(inst)) is not None:
             return fault
         return None if law is None else law(inst)
+    # Laws index and pair what a file says as if it fitted: where it does not, that is the fault.
     except (IndexError, ValueError):
         return "its attributes do not fit its operands"
 
@@ -145,6 +146,7 @@ def _folds(inst: Instruction) -> str | None:
 
 
 def _reduce(inst: Instruction) -> str | None:
+    # Both are looked for before one is told: each has to bear what the other finds.
     return first_fault(_folds(inst), _some_dims(inst) if inst.operands else None)
 
 
@@ -298,6 +300,7 @@ def _fft(inst: Instruction) -> str | None:
         return f"it transforms {_counted(count, 'dim')} of {inst.operands[0].shape}"
     if inst.proto.fft_type not in range(4):
         return f"fft_type is {inst.proto.fft_type}"
+    # Of RFFT and IRFFT lengths are those of the real side; the other one has half of the last dim, and one more.
     real = {2: given, 3: made}.get(inst.proto.fft_type, given)
     return None if real[-count:] == inst.fft_length else f"lengths {list(inst.fft_length)} are not those of {given}"
 
@@ -318,6 +321,7 @@ def _batch_norm(inst: Instruction) -> str | None:
 
 def _random_bits(inst: Instruction) -> str | None:
     leaves, state = inst.shape.leaves, inst.operands[0].shape
+    # As XLA's verifier, which asks nothing of the form that makes bits alone.
     if not inst.shape.is_tuple:
         return None
     return None if len(leaves) == 2 and leaves[0] is state else f"it makes {state} and bits"
@@ -352,6 +356,7 @@ def _ragged_dot(inst: Instruction) -> str | None:
     sides = (len(d.lhs_contracting), len(d.lhs_batch)) == (len(d.rhs_contracting), len(d.rhs_batch))
     if not sides or len(ragged) != 1:
         return f"its operands differ in contracted or batch dims, or it has {_counted(len(ragged), 'ragged dim')}"
+    # Only along a free dim do groups of rows meet matrices of their own: else the right operand has no dim of groups.
     count = 0 if ragged[0] in (*d.lhs_contracting, *d.lhs_batch) else 1
     return first_fault(
         _dims((*d.lhs_batch, *d.lhs_contracting), left),
@@ -373,6 +378,7 @@ def _convolution(inst: Instruction) -> str | None:
     if not fits or any(sorted(side) != list(range(rank)) for side in sides):
         return f"its dim numbers or its window do not fit {left.shape} and {right.shape}"
     groups, batches = inst.proto.feature_group_count, inst.proto.batch_group_count
+    # 0 is what protobuf has for a count that nobody wrote: one group.
     if min(groups, batches) < 0 or (groups > 1 and batches > 1):
         return f"it has {groups} feature groups and {batches} batch groups"
     made = right.shape.dims[c.kernel_output_feature_dimension]
@@ -420,6 +426,7 @@ def _index_dims(
         return "operand and indices have other numbers of batching dims"
     return first_fault(
         _dims((*addressed, *operand_batch), operand, what="addressed dim"),
+        # The dim of the vectors may be one behind the last: then each index is a vector of one.
         _dims((vector_dim, *indices_batch), indices, max(rank, vector_dim + 1), what="batching dim of the indices"),
     )
 

@@ -138,6 +138,7 @@ class WindowDim(_DimNumbers):
         """
         if size != self.size:
             return False
+        # As XLA's ConvSpatialDimensionIsParallel: a batch of one has stride 1, not 0.
         apart = max(1, size - 1)
         if self.is_unpadded and self.base_dilation == size:
             return (self.stride, self.window_dilation) in ((apart, 1), (1, apart))
@@ -298,6 +299,7 @@ def _mesh_groups(proto: Any) -> Groups:
     used = [_axis_part(ref, sizes) for ref in proto.axes]
     parts: list[tuple[int, int, int]] = []
     for axis, size in enumerate(sizes):
+        # Each axis is cut wherever a reference begins or ends, so that every reference is a run of whole parts.
         cuts = sorted({1, size} | {c for a, lo, hi in used if a == axis for c in (lo, hi)})
         parts += [(axis, lo, hi) for lo, hi in pairwise(cuts)]
     order = [i for a, lo, hi in used for i, (b, x, y) in enumerate(parts) if a == b and lo <= x and y <= hi]

@@ -201,6 +201,7 @@ class ComputationBuilder:
 
     def constant(self, value: Any, *, metadata_of: Instruction | None = None) -> Instruction:
         """Append a constant of a numpy array or scalar (its dtype decides the element type)."""
+        # A copy: the proto is written later, when the caller may have changed his.
         array = np.array(value)
         shape = Shape.from_dtype(array.dtype, array.shape)
         return self.add("constant", shape, metadata_of=metadata_of, literal=array)
@@ -240,6 +241,7 @@ class Builder:
             self.module.callbacks, self.module.custom_calls = like.callbacks, like.custom_calls
             # The frame table: copied metadata points into it.
             self.module.proto.stack_frame_index.CopyFrom(like.proto.stack_frame_index)
+        # With each name the number it has reached: of a thousand equal wishes none counts from 1 again.
         self._taken: dict[str, int] = {}
 
     def computation(self, name: str) -> ComputationBuilder:

@@ -71,6 +71,7 @@ def custom_partitioning_of(inst: Instruction) -> Any:
 # XLA spells them in the call's opaque string.
 
 
+# Possessive, so that a stranger's text takes linear time; ASCII digits alone, and no more of them than 32 bits hold.
 _UNSPECIFIED = re.compile(r"\s*+unspecified_dims\s*+=\s*+\[[\s,]*+((?:-?[0-9]{1,9}(?:[\s,]++|(?=\])))*+)\]\s*+,?")
 
 
@@ -164,6 +165,7 @@ def fused_attention(inst: Instruction) -> FusedAttention | None:
     is_plain = mask in (_NO_MASK, _CAUSAL) and not config.get("sliding_window_length")
     is_plain = is_plain and len(inst.operands) == _OPERANDS.get(inst.custom_call_target)
     scale = float(config.get("fmha_scale", 1))
+    # Others are no call of JAX's: `length` takes the two dims for 1 and 2.
     return FusedAttention(heads, is_backward, _CAUSAL in mask, is_plain, scale) if heads in (1, 2) else None
 
 

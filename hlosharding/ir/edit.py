@@ -35,6 +35,7 @@ class Edit:
             module.instructions[number]: sharding for number, sharding in module.shardings.items()
         }
         self.frames = FrameTable(self.module.proto.stack_frame_index)
+        # Ordered sets: each change appends one or takes one out, for which a list of thousands would be searched.
         self._live = {c: dict.fromkeys(c.instructions) for c in self.module.computations}
         self._names = NameUniquer(i.name for i in self.module.instructions)
         self._computation_names = NameUniquer(c.name for c in self.module.computations)
@@ -59,6 +60,7 @@ class Edit:
 
     def instructions(self, computation: Computation) -> Iterator[Instruction]:
         """The living instructions of a computation, in XLA's list order."""
+        # A copy: who walks them adds some and takes some out.
         return iter(list(self._live[computation]))
 
     def opcodes(self, computation: Computation) -> set[str]:
@@ -71,6 +73,7 @@ class Edit:
 
     def post_order(self, computation: Computation) -> list[Instruction]:
         """XLA's MakeInstructionPostOrder at this moment."""
+        # The graph's own walk reads the list, which an edit leaves as it was until now.
         computation.instructions[:] = self._live[computation]
         return computation.post_order()
 
@@ -97,6 +100,8 @@ class Edit:
         stack: list[tuple[Computation, Iterator[Instruction]]] = []
 
         def enter(called: Iterable[Computation]) -> None:
+            # As XLA: the first callee lies on top, and each is marked when it is put there.  Marked when it is taken
+            # off, one that several call could come earlier than XLA has it.
             for callee in reversed(tuple(called)):
                 if callee not in seen:
                     seen.add(callee)
@@ -181,6 +186,7 @@ class Edit:
         new: dict[Instruction, Instruction] = {}
         for old in self._live[computation]:
             new[old] = self.add(old.copy_into(copy), self.shardings.get(old))
+        # Behind all copies: an operand that was made during the edit stands in the list behind those that use it.
         for old, made in new.items():
             made.operands = tuple(new[o] for o in old.operands)
             made.users = [new[u] for u in old.users]
@@ -229,6 +235,7 @@ class Edit:
         if new not in self.shardings and old in self.shardings:
             self.shardings[new] = self.shardings[old]
         self.replace_uses(old, new)
+        # XLA keeps the name for the same op; since no two have one name, the one that goes takes the other.
         if old.opcode == new.opcode and (
             old.opcode != "custom-call" or old.custom_call_target == new.custom_call_target
         ):
@@ -255,11 +262,13 @@ class Edit:
 
     def remove_with_unused_operands(self, instruction: Instruction) -> None:
         """XLA's RemoveInstructionAndUnusedOperands."""
+        # First in, first out, as XLA: the order of removals is seen in the order of the users that are left.
         queue, removed = deque([instruction]), set[Instruction]()
         while queue:
             item = queue.popleft()
             if item in removed or not self.is_dead(item) or not self.is_safely_removable(item):
                 continue
+            # What the caller wants gone goes even if it acts.
             if item is not instruction and self.has_side_effect(item):
                 continue
             queue.extend(item.operands)
@@ -379,6 +388,8 @@ class NameUniquer:
 def _parts(name: str) -> tuple[str, int, bool]:
     """Root, number, and whether the name ends in one."""
     root, _, suffix = name.rpartition(".")
+    # Alone, `isdigit` holds of superscripts, too, which `int` refuses, and of other scripts' digits, which are
+    # none to XLA.
     if root and suffix.isdigit() and suffix.isascii():
         return root, int(suffix), True
     return name, 0, False

@@ -30,6 +30,7 @@ class Runs(NamedTuple):
 def executions(module: ModuleGraph) -> dict[Computation, Runs]:
     """Runs of every computation that the entry reaches by control flow or fusion; reducers are not listed."""
     runs: dict[Computation, Runs] = {module.entry: Runs(1, False, True, False)}
+    # Callers first: when a computation is reached all its runs are counted.
     for computation in reversed(callees_first([module.entry])):
         mine = runs.get(computation)
         if mine is None:
@@ -69,6 +70,7 @@ def _calls(instruction: Instruction, mine: Runs) -> list[tuple[Computation, Runs
         times = mine.count * trips
         inner = mine._replace(is_exact=mine.is_exact and is_exact)
         body, condition = while_parts(instruction)
+        # The condition runs once more than the body, to say no.
         return [(body, inner._replace(count=times)), (condition, inner._replace(count=times + mine.count))]
     if opcode == "conditional":
         return [(branch, mine._replace(in_conditional=True)) for branch in called]

@@ -206,6 +206,7 @@ class Computation:
         """XLA's MakeInstructionPostOrder: depth first from each userless instruction, in text order."""
         order: dict[Instruction, None] = {}
         entered: set[Instruction] = set()
+        # Not by recursion: operands of operands go deeper than Python's stack.
         stack = [i for i in reversed(self.instructions) if not i.users]
         while stack:
             current = stack[-1]
@@ -417,6 +418,7 @@ def callees_first(
     order: list[Computation] = []
     placed: set[Computation] = set()
 
+    # Not by recursion: loops may be nested a thousand deep.
     stack: list[tuple[Computation, Iterator[Computation]]] = []
 
     def enter(computation: Computation) -> None:

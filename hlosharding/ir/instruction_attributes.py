@@ -42,6 +42,7 @@ class decoded(Generic[T]):
     def __get__(self, instance: object | None, owner: type | None = None) -> decoded[T] | T:
         if instance is None:
             return self
+        # Without a `__set__` here the instance's own entry, once made, is found first, and costs no call.
         answer = self.read(instance)
         setattr(instance, self.name, answer)
         return answer
@@ -76,6 +77,7 @@ class InstructionAttributes:
     def know(self, attributes: dict[str, Any]) -> None:
         """Attributes just written into the proto need not be decoded again."""
         for name, value in attributes.items():
+            # Not lists and arrays, which their maker may change: those are read from the proto.
             if name in _CACHED and isinstance(value, _FROZEN):
                 self.__dict__[name] = value
 

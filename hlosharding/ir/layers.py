@@ -31,6 +31,7 @@ _PERIODS, _OF_ONE_PERIOD = 8, 3
 first ones; one stretch suffices to these models."""
 _LONG = 0.1
 """Of the longest stretch: a shorter one is no layer, even if it comes first."""
+# Odd, so that it has an inverse modulo 2^64: by its powers a window's hash is moved to the front.
 _MULTIPLIER = 0x9E3779B97F4A7C15
 
 
@@ -51,6 +52,8 @@ class _Windows:
     """Hashes of all stretches of one length, from prefix sums: equal stretches have equal hashes."""
 
     def __init__(self, keys: np.ndarray) -> None:
+        # Always from the same seed: groups of equally many stretches are tried in the order of their hashes, so that
+        # another seed may find others.
         codes = np.random.default_rng(0).integers(1, 1 << 63, int(keys.max()) + 1, dtype=np.uint64)
         self._sums = np.zeros(len(keys) + 1, np.uint64)
         np.cumsum(codes[keys] * _powers(_MULTIPLIER, len(keys)), out=self._sums[1:])
@@ -92,6 +95,7 @@ def find_repeats(
     windows = _Windows(numbers)
     covered = np.zeros(len(keys), bool)
     found: list[Repeat] = []
+    # Each pass covers lines or is the last: two to twelve of them, and no bound, find the same.
     while True:
         candidates = _candidates(windows, covered, min_length, min_saving)
         before = len(found)
@@ -144,6 +148,7 @@ def _best_groups(hashes: np.ndarray, places: np.ndarray, length: int, min_saving
         if length * (len(starts) - 1) >= min_saving and not claimed[list(starts)].any():
             found.append(Repeat(length, starts))
             for start in starts:
+                # What begins less than a length before overlaps this stretch: mostly the same group at another offset.
                 claimed[max(0, start - length) : start + length] = True
     return found
 
@@ -163,6 +168,7 @@ def _extended(repeat: Repeat, keys: np.ndarray, covered: np.ndarray) -> Repeat:
     """
     free = [s for s in repeat.starts if not covered[s : s + repeat.length].any()]
     first = keys[free[0] : free[0] + repeat.length] if free else keys[:0]
+    # Their hashes are equal; keys are asked, since hashes of different stretches may be equal, too.
     starts = [s for s in free if (keys[s : s + repeat.length] == first).all()]
     if len(starts) < 2:
         return Repeat(repeat.length, tuple(starts))
@@ -194,6 +200,7 @@ def _turned(repeat: Repeat, keys: np.ndarray, covered: np.ndarray, alive: Sequen
     borders = np.asarray(alive)
     # Values that are kept for later make the counts rise from stretch to stretch: that trend is no one's choice.
     slope = (borders[starts[-1]] - borders[starts[0]]) / max(1, starts[-1] - starts[0])
+    # A turn that gives up a stretch has to save more than half a value a border: equal borders turn nothing.
     costs = [
         float(borders[starts[:-1] + d].mean() - slope * d + (0.5 if d > free - end else 0)) for d in range(limit + 1)
     ]
@@ -278,7 +285,9 @@ def between_layers(stretch: Stretch, users: Ints, operands: Ints) -> Stretch:
     Stretch(start=12, period=40, count=8)
     """
     start, period, count = stretch
+    # One in the middle, which has its like on both sides.
     begin = start + count // 2 * period
+    # What is read a period later or more, as by the backward pass, adds to every border alike.
     near = (operands >= begin - period) & (operands < begin + period) & (users - operands < period)
     last_user = np.zeros(3 * period, np.int64)
     np.maximum.at(last_user, operands[near] - begin + period, users[near] - begin + period)
@@ -293,6 +302,7 @@ def _periods(keys: Ints, free: Bools) -> list[int]:
         return []
     hashes = _Windows(keys).hashes(_WINDOW)
     places = np.flatnonzero(free[: len(hashes)])
+    # Stable, so that of equal windows each stands behind the one before it in the text.
     order = places[np.argsort(hashes[places], kind="stable")]
     same = hashes[order[1:]] == hashes[order[:-1]]
     distances, counts = np.unique((order[1:] - order[:-1])[same], return_counts=True)

@@ -69,6 +69,8 @@ class Module(ModuleGraph):
         """HLO text as XLA prints it; `metadata` adds op names and frame tables."""
         text = xla_bridge.hlo_proto_to_text(self.to_hlo_proto(), metadata=metadata)
         head, newline, rest = text.partition("\n")
+        # XLA keeps both counts in a module's configuration, not in its proto: read again, the text would be for one
+        # device.
         if self.num_partitions > 1 and "num_partitions=" not in head:
             head += f", num_partitions={self.num_partitions}"
         if self.num_replicas > 1 and "replica_count=" not in head:
@@ -147,6 +149,7 @@ def proto_of(module: ModuleGraph) -> Any:
     out.CopyFrom(module.proto)
     out.name = module.name
     del out.computations[:]
+    # XLA reads computations in order, and refuses a call of one that it has not read yet.
     computation_ids = {c: n for n, c in enumerate(callees_first(module.computations))}
     for computation in computation_ids:
         _write_computation(computation, computation_ids, out.computations.add(), module)
@@ -231,6 +234,7 @@ def digest(module: ModuleGraph) -> bytes:
 
 
 def _add(found: Any, said: tuple[Any, ...], proto: bytes = b"") -> None:
+    # With the length, so that the bytes of two messages in a row cannot be divided otherwise.
     found.update(f"{said} {len(proto)}\n".encode() + proto)
 
 

@@ -97,6 +97,7 @@ def _extreme(shape: Shape, *, largest: bool) -> Any:
         return complex(infinity, infinity)
     import ml_dtypes  # knows numpy's types, too
 
+    # A type without infinities makes NaN of one, which would win every maximum: there it is the last finite number.
     if shape.is_floating and np.isinf(_infinity(shape, infinity).astype(np.float32)):
         return _infinity(shape, infinity)
     limits = ml_dtypes.finfo(shape.dtype) if shape.is_floating else ml_dtypes.iinfo(shape.dtype)
@@ -122,6 +123,7 @@ def is_neutral(value: Instruction, kind: str) -> bool:
     if value.opcode != "constant" or value.shape.size != 1:
         return False
     found = value.literal.reshape(())
+    # Cast as the program does: the least s8, converted to s32, is far from the least s32.
     for element_type in reversed(types):
         found = found.astype(Shape.array(element_type).dtype)
     neutral = neutral_element(kind, types[0])

@@ -35,6 +35,7 @@ def last_user_takes_place(operand: Instruction, user: Instruction) -> None:
 
 def release_operands(instruction: Instruction, *, leave: LeaveUsers = others_keep_order) -> None:
     """An instruction that goes is no user any more; it still knows its operands."""
+    # Each once: who reads a value twice is one user of it.
     for operand in dict.fromkeys(instruction.operands):
         leave(operand, instruction)
 
@@ -43,6 +44,7 @@ def set_operands(
     instruction: Instruction, operands: Iterable[Instruction], *, leave: LeaveUsers = others_keep_order
 ) -> None:
     """Give an instruction other operands."""
+    # Dicts for the looking up: the root of a step has thousands of operands.
     old = dict.fromkeys(instruction.operands)
     instruction.operands = tuple(operands)
     new = dict.fromkeys(instruction.operands)
@@ -66,6 +68,7 @@ def replace_uses(
     instruction: Instruction, by: Instruction, *, where: Callable[[Instruction], bool] = lambda user: True
 ) -> None:
     """Let the users of `instruction` (those that `where` accepts) use `by`; a root becomes `by` too."""
+    # A copy: each user that turns away leaves the list.
     for user in list(instruction.users):
         if user is not by and where(user):
             set_operands(user, (by if o is instruction else o for o in user.operands))
@@ -86,6 +89,7 @@ def replace_each(instead: Mapping[Instruction, Instruction]) -> None:
                 _reads_too(user, new, reads)
         old.users = [user for user in old.users if user is new]
     for user in reads:
+        # Nothing stands for `o`, or this very user does, which must not read itself: either way it reads `o` on.
         user.operands = tuple(o if instead.get(o, user) is user else instead[o] for o in user.operands)
 
 
@@ -106,6 +110,7 @@ def bypass(instructions: Iterable[Instruction], *, leave: LeaveUsers = others_ke
     instead: dict[Instruction, Instruction] = {}
     reads: dict[Instruction, set[Instruction]] = {}
     for instruction in instructions:
+        # What the graph says of operands that were bypassed before is out of date: users are only written at the end.
         operands = [instead.get(o, o) for o in instruction.operands]
         value = instead[instruction] = operands[0]
         for user in instruction.users:
@@ -252,6 +257,7 @@ def number(module: ModuleGraph, made: Instruction) -> None:
 
 def change_opcode(instruction: Instruction, opcode: str, operands: Iterable[Instruction] | None = None) -> None:
     """Turn an instruction into another op of the same name, shape and metadata; its attributes go."""
+    # Asked for what it does besides: what was decoded of the old op is forgotten.
     old = instruction.own_proto()
     proto = wire.HloInstructionProto(opcode=opcode)
     proto.shape.CopyFrom(old.shape)
@@ -320,6 +326,7 @@ def _dead_instructions(computation: Computation) -> bool:
     dead = [i for i in computation.instructions if i not in live]
     computation.instructions[:] = [i for i in computation.instructions if i in live]
     for operand in {o for i in dead for o in i.operands if o in live}:
+        # Once for each operand, not for each user that goes: thousands may read one constant.
         operand.users = [u for u in operand.users if u in live]
     return True
 
@@ -329,6 +336,7 @@ def _live_instructions(computation: Computation) -> set[Instruction]:
     live, dead = {computation.root}, list[Instruction]()
     need, drop = live.update, dead.append
     for i in reversed(computation.instructions):
+        # Most ops are told by the first two questions; `_stays` may walk all that an op calls.
         if i in live or ((i.called or i.opcode in _MAY_STAY) and _stays(i)):
             live.add(i)
             need(i.operands)
@@ -336,6 +344,7 @@ def _live_instructions(computation: Computation) -> set[Instruction]:
                 need(i.control_predecessors)
         else:
             drop(i)
+    # One walk backwards suffices where operands stand before their users, as they nearly always do.
     return live if live.isdisjoint(dead) else _live_in_any_order(computation)
 
 

@@ -216,6 +216,7 @@ class Shape:
     __repr__ = __str__
 
     def __reduce__(self) -> Any:
+        # Unpickled by way of the table: shapes are compared by identity, and a copy would equal none.
         return _intern, (self.element_type, self.dims, self.tuple_shapes, self.dynamic_dims)
 
 

@@ -42,6 +42,7 @@ def infer_shape(instruction: Instruction) -> Shape:
         raise ModuleError(f"the shape of a {instruction.opcode} does not follow", remedy="give it: add(opcode, shape)")
     try:
         return rule(instruction)
+    # First, for it is a ValueError as well.
     except ModuleError:
         raise
     except (IndexError, ValueError) as error:
@@ -190,6 +191,7 @@ def window_count(size: int, window: WindowDim) -> int:
     >>> window_count(8, WindowDim(size=3, stride=2, padding_low=1))
     4
     """
+    # As XLA's DilatedBound: of nothing dilation makes nothing.
     base = (size - 1) * window.base_dilation + 1 if size else 0
     base += window.padding_low + window.padding_high
     wide = (window.size - 1) * window.window_dilation + 1 if window.size else 0

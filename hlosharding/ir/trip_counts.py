@@ -71,6 +71,7 @@ def _known_trip_count(loop: Instruction) -> int | None:
         return None
     try:
         return int(json.loads(text)["known_trip_count"]["n"])
+    # The last for Infinity, which `json` reads and no int is.
     except (ValueError, KeyError, TypeError, OverflowError):
         return None
 
@@ -172,6 +173,7 @@ class _Counter:
         if place.instruction.opcode == "constant":
             return _integer(place.instruction)
         index = _carry_index(place, self.condition)
+        # A carried limit is one only where each trip hands it on as it was.
         if index is None or _carry_index(_element(self.body.root, index), self.body) != index:
             return None
         return self._start(index)
@@ -185,6 +187,7 @@ class _Counter:
         if update.opcode not in ("add", "subtract"):
             return None
         lhs, rhs = (_source(o, scope) for o in update.operands)
+        # A step minus the counter does not count.
         turns = ((lhs, rhs), (rhs, lhs)) if update.opcode == "add" else ((lhs, rhs),)
         for counter, step in turns:
             if _carry_index(counter, self.body) == index and step.instruction.opcode == "constant":
@@ -202,9 +205,11 @@ def _count(start: int, step: int, limit: int, direction: str) -> int | None:
     if direction == "LE":
         limit += 1
     if direction in ("LT", "LE"):
+        # Before the step is asked for: what does not begin runs 0 times, whatever its step.
         if start >= limit:
             return 0
         return -(-(limit - start) // step) if step > 0 else None
+    # One that jumps over its end goes on until the integer wraps around: nobody counts that.
     if direction == "NE" and step and (limit - start) % step == 0 and (limit - start) // step >= 0:
         return (limit - start) // step
     return None

@@ -40,6 +40,7 @@ def verify(module: ModuleGraph) -> None:
 def _verify_computation(computation: Computation, names: set[str], lawful: set[tuple[Any, ...]]) -> None:
     """`names` collects those of instructions, `lawful` the ops that need no second look."""
     seen: set[Instruction] = set()
+    # Uses and users are counted, and only where their numbers differ looked for in each other's lists, which are long.
     uses = known = 0
     numbers: list[int] = []
     plain, takes, define, name = USUALLY_OF_ONE_SHAPE, NUM_OPERANDS.get, seen.add, names.add
@@ -150,6 +151,7 @@ def blaming(module: Module) -> Iterator[None]:
     """
     try:
         yield
+    # RecursionError is for `deep_stack`, which makes the call anew.
     except (ModuleError, MemoryError, RecursionError):
         raise
     except HloShardingError as error:
@@ -158,6 +160,7 @@ def blaming(module: Module) -> Iterator[None]:
         raise
     except Exception as error:
         _check(error, lambda: verify(module))
+        # XLA may know a law that stands nowhere here.
         _check(error, module.to_hlo_text)
         raise ModuleError(
             f"{type(error).__name__}: {error}", remedy="if XLA takes this module, the fault is ours: please report it"
