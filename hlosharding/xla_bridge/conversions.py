@@ -220,6 +220,7 @@ def lowered_to_hlo_proto(lowered: Any) -> bytes:
         module = lowered.compiler_ir("stablehlo")
         if module is not None:
             return _computation(bytecode_of(without_fatal_ops(module)))
+    # First, for it is a ValueError, one of those.
     except LoadError:
         raise
     except FATAL as error:

@@ -71,6 +71,7 @@ def stored_executable(
         if is_more or tuple(lowering._device_list) != tuple(devices):
             return None
         module = lowering.stablehlo()
+        # JAX sets this option by the module's size, and its key depends on it.
         is_logged = first_import("jax._src.compiler").use_detailed_logging(module)
         sides = len(given["global_in_avals"]), len(given["global_out_avals"])
         name = _key(module, _options(devices, compiler_options, *sides, is_logged=is_logged), devices)
@@ -151,6 +152,7 @@ def _compiled(executable: Any, taken: Sequence[int], program: FlatProgram, liste
         "pgle_profiler": None,
     }
     kind = pxla.UnloadedMeshExecutable
+    # Each JAX takes the fields that it has: they differ from version to version.
     loaded = kind(**{field.name: known[field.name] for field in fields(kind)}).load()
     info = first_import("jax._src.stages").ArgInfo
     infos = tuple(info(aval, number in program.donated) for number, aval in enumerate(_avals(program.inputs)))

@@ -44,6 +44,7 @@ def traced_digest(traced: Any, said: Sequence[Any]) -> bytes | None:
     try:
         jaxpr = traced.jaxpr.jaxpr
         what = traced._params, traced._meta_tys_flat, traced._consts, jaxpr.debug_info.arg_names, tuple(said)
+        # Names may hold halves of letters, which UTF-8 has not.
         return sha256((_Speller().text(what) + _settings()).encode("utf-8", "surrogatepass")).digest()
     except (_NoChecksumError, AttributeError, TypeError, ValueError, RuntimeError):  # RecursionError among them
         return None
@@ -63,6 +64,7 @@ class _Speller:
 
     def text(self, value: Any) -> str:
         kind = type(value)
+        # By the very type: what is a number to Python may hold more, as JAX's literals do.
         if kind in _PLAIN:
             return repr(value)
         if kind is tuple or kind is list:
@@ -79,6 +81,7 @@ class _Speller:
         if isinstance(value, Enum):
             return f"{_name(type(value))}.{value.name}"
         if isinstance(value, np.dtype):
+            # To numpy JAX's narrow types are bytes of some width: only their print tells them apart.
             return f"dtype {value.str if value.names is None and value.kind != 'V' else value!r}"
         if isinstance(value, (np.ndarray, np.generic)):
             return self._array(np.asarray(value))
@@ -119,6 +122,7 @@ class _Speller:
         lines = [self._made((*jaxpr.constvars, *jaxpr.invars), numbers), self.text(jaxpr.effects)]
         lines += [self._equation(eqn, numbers) for eqn in jaxpr.eqns]
         lines += [self._read(jaxpr.outvars, numbers), self.text(tuple(getattr(value, "consts", ())))]
+        # A digest in place of the lines: many equations may hold one jaxpr, and each would repeat it.
         return sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
 
     def _equation(self, eqn: Any, numbers: dict[Any, str]) -> str:

@@ -217,6 +217,7 @@ def lowering_with_calls(found: list[dict[str, Any]], attribute: str, rule_attrib
         made = getattr(results[0], "owner", None)
         is_call = made is not None and made.name == "func.call" and list(made.results) == list(results)
         if is_call and not getattr(context.module_context.axis_context, "manual_axes", None):
+            # Inlined, it would be no call any more when it is propagated and partitioned.
             marks = {attribute: str(len(found)), "inlineable": "false"}
             callbacks = given["partition"]
             rule = _rule_text(module, callbacks.rule, [v.type for v in values], [r.type for r in results])
@@ -236,6 +237,7 @@ def _kernels_for_one_device() -> list[tuple[Any, Any]]:
 
     Inside a `shard_map` they are for one already.
     """
+    # Who has kernels has imported it.
     if "jax._src.pallas.pallas_call" not in sys.modules:
         return []
     kernels = first_import("jax._src.pallas.pallas_call")
