@@ -33,6 +33,8 @@ class _OldGeneration:
     def join(self) -> None:
         if gc.get_count()[0] < _FEW or gc.get_freeze_count():
             return
+        # All there is is set aside, and comes back as the oldest generation, without being walked: `gc` has no call for
+        # the young alone.
         gc.freeze()
         gc.unfreeze()
         if sys.getallocatedblocks() - self.seen > _MANY:

@@ -21,6 +21,7 @@ R = TypeVar("R")
 _FRAMES = 400_000
 _BYTES = 1 << 30
 """Of address space: what is not reached takes no memory."""
+# Both limits that it raises are those of the whole process.
 _one_at_a_time = threading.Lock()
 _here = threading.local()
 
@@ -70,7 +71,7 @@ def _in_deep_thread(work: Callable[[], R]) -> R:
         try:
             sys.setrecursionlimit(_FRAMES)
             thread.start()
-            threading.stack_size(size)
+            threading.stack_size(size)  # at once: threads that others start meanwhile need no such stack
             thread.join()
         finally:
             threading.stack_size(size)

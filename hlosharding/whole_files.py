@@ -14,6 +14,7 @@ from typing import IO
 
 from hlosharding.errors import HloShardingError, LoadError
 
+# The draft's name is longer than the file's by a number: with one of full length the system would refuse it.
 _LONGEST_NAME = 64
 
 

@@ -75,6 +75,7 @@ class Child:
     def close(self) -> None:
         """Stop the child."""
         process, self._process = self._process, None
+        # In a forked process: the child is its parent's, who goes on asking it.
         if process is None or self._owner != os.getpid():
             return
         process.kill()
@@ -87,6 +88,7 @@ class Child:
         # A forked process must not talk through its parent's pipes.
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
             self.close()
+            # A file: nobody reads while the child works, and a pipe that is full would stop it.
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the child)
             self._owner = os.getpid()
             self._process = python_child.start(*_SERVE, python_child.installed_path(), self._errors)
@@ -106,6 +108,7 @@ class Child:
         text = ""
         if self._errors is not None:
             self._errors.seek(0)
+            # The end of it: there stands the check that failed, whatever the child said to earlier questions.
             text = self._errors.read()[-100_000:].decode("utf-8", "replace")
         checks = [m[1] for m in _CHECK.finditer(text) if "Check failed" in m[1] or "Unsupported" in m[1]]
         self.close()
@@ -148,6 +151,7 @@ class PipeFrame(NamedTuple):
 
 def write_frame(pipe: BinaryIO | IO[bytes], frame: PipeFrame, kind: str = "") -> None:
     """Send one message, a question's kind in front of its payload."""
+    # One after the other: put together, a payload with a large constant would be copied.
     pipe.write(_HEAD.pack(frame.status, frame.number, len(frame.payload)))
     pipe.write(kind.encode())
     pipe.write(frame.payload)
@@ -166,6 +170,8 @@ def read_question(pipe: BinaryIO) -> tuple[str, int, bytes] | None:
 def _read_exactly(descriptor: int, length: int, deadline: float) -> bytes:
     parts: list[bytes] = []
     while length > 0:
+        # Of the descriptor, not of the pipe's buffered reader: that one waits without end, and holds bytes that
+        # `select` does not see.
         ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:
             raise TimeoutError
