@@ -65,6 +65,7 @@ class Axes(DeviceGrid):
         rows, times = np.unique(start, return_counts=True)
         if len(rows) != self.product(rest) or len(set(times.tolist())) > 1:
             return None
+        # In ascending order within each row: in which order pairs are listed says nothing.
         alike = along[np.lexsort((along, start))].reshape(len(rows), -1)
         if (alike != alike[0]).any():
             return None

@@ -99,6 +99,7 @@ def _cuts_of_pairs(sources: np.ndarray, targets: np.ndarray, whole: Axes) -> Cut
 
 def _unchanged_to(sources: np.ndarray, targets: np.ndarray, at: int, strides: Sequence[int]) -> int:
     """The end of the digit from stride `at` on that is the same in all sources and their targets; `at` if none is."""
+    # The digit from `at` to s is the same in both where they differ by a multiple of s / at.
     steady = int(np.gcd.reduce(sources // at - targets // at, initial=0))
     return max(s for s in strides if s % at == 0 and steady % (s // at) == 0)
 
@@ -145,6 +146,7 @@ def _most_said(whole: Axes, asked: Sequence[Cuts], needs: Needs) -> Axes:
         first, *others = fitting
         if len(found) < _MOST_TRIES:
             choose(chosen | first, others)
+        # Only cuts that stand in the way of others are worth leaving out.
         if any(whole.cut_at(chosen | first | cuts) is None for cuts in others) and len(found) < _MOST_TRIES:
             choose(chosen, others)
 

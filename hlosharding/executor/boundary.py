@@ -184,6 +184,7 @@ def assemble(tiles: Sequence[Any] | np.ndarray, sharding: HloSharding, shape: Se
 def assembled(tiles: Any, sharding: HloSharding, shape: Sequence[int]) -> Any:
     """The same of one array [device, *tile], numpy's or JAX's: a tile is read from the first device that holds it."""
     if sharding.is_unreduced():
+        # In its own type: numpy and JAX would add narrow integers up in wider ones.
         return tiles.sum(0, dtype=tiles.dtype)
     if sharding.kind != "tiled":
         return tiles[sharding.tiles.first if sharding.kind == "maximal" else 0]

@@ -102,6 +102,7 @@ def _stacks(lines: Sequence[CodeLine], producers: Sequence[tuple[Instruction, ..
 def _shared_frames(instructions: Sequence[Instruction]) -> int:
     """How many frames, outermost first, all stacks have in common: whoever called the function is no part of it."""
     stacks = {inst.proto.metadata.stack_frame_id: inst for inst in instructions}
+    # Without the innermost one, which is where the line itself stands.
     users = [frames[:0:-1] for inst in stacks.values() if (frames := inst.frames.of_user)]
     return sum(1 for _ in takewhile(lambda level: len(set(level)) == 1, zip(*users, strict=False)))
 
@@ -110,6 +111,7 @@ class _StackReader:
     """Reads the stacks of a program; equal ones, and equal calls in them, once."""
 
     def __init__(self, shared: int) -> None:
+        # The last of these stays: from it the first call is made.
         self._begin = max(0, shared - 1)
         self._known: dict[tuple[int, bool], _Calls] = {}
         self._numbers: dict[object, int] = {}
@@ -262,6 +264,7 @@ class _Rounds:
                 rounds[n] = latest.get(n, 0)
             for o in nearby[n]:
                 if not rounds[o]:
+                    # A value that goes up the text was made in the round before.
                     before = max(0, rounds[n] - edge(self._stacks[o], self._stacks[n]).goes_up)
                     latest[o] = min(latest.get(o, before), before)
         return rounds
@@ -284,6 +287,7 @@ def _data_edge(depth: int, before: _Calls, after: _Calls) -> _DataEdge:
 
 def _goes_up(before: _Calls, after: _Calls, depth: int) -> bool:
     first_place, second_place = before.place(depth), after.place(depth)
+    # A gradient goes through the text from its end.
     if before.is_backward:
         first_place, second_place = second_place, first_place
     (file, begin, end), (other_file, other_begin, other_end) = first_place, second_place
@@ -359,6 +363,7 @@ def _with_late_operands(number: int, operands: Sequence[Sequence[int]], done: li
 def _next(ready: Mapping[Path, list[int]], done: Sequence[bool], path: Path) -> int:
     for depth in range(len(path), -1, -1):
         heap = ready.get(path[:depth], [])
+        # Each line lies in a heap for every depth: what was taken by way of another one is dropped here.
         while heap and done[heap[0]]:
             heappop(heap)
         if heap:

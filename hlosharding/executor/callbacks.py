@@ -45,6 +45,7 @@ def _buffer_callback_text(inst: Instruction, function: str, shapes: str) -> str:
     # JAX keeps the function with its results flat behind its arguments.
     flat = f"lambda context, made, *taken: {function}(context, *taken, *made) or None"
     acts = ", has_side_effect=True" if inst.has_side_effect else ""
+    # An index is () for an only result, whose number is 0, and else (number,).
     aliases = {a.operand_index: sum(a.output_shape_index) for a in inst.proto.output_operand_aliasing}
     shared = f", input_output_aliases={aliases}" if aliases else ""
     return f"buffer_callback({flat}, ({shapes}){acts}{shared})"

@@ -34,6 +34,7 @@ class DeviceNumbers:
         if values is None:
             return None
         self._values[inst] = values
+        # `lax.axis_index` is of this type.
         if inst.shape.element_type != "s32" or inst.shape.rank:
             return None
         text = self._text(values)
@@ -49,6 +50,7 @@ class DeviceNumbers:
         return integers_of(inst, [self._values.get(o, constants.get(o)) for o in inst.operands], devices)
 
     def _text(self, values: np.ndarray) -> str | None:
+        # Tables go by device ids, `lax.axis_index` by places of the mesh.
         grid = values[list(self._axes.devices)].reshape(self._axes.sizes)
         base, steps = int(grid.flat[0]), _steps(grid)
         terms = list(_terms(steps, self._axes.sizes))

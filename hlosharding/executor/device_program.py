@@ -46,6 +46,7 @@ def load_source(module: Module, written: ProgramSource) -> Callable[[Any], Any]:
     refuse_cpu_int2(module)
     name = f"<hlosharding {comment_text(module.name)} {next(_numbers)}>"
     # Tracebacks and debuggers find the text here.
+    # Without a time of change, so that `linecache.checkcache` does not drop what is no file.
     linecache.cache[name] = (len(written.text), None, written.text.splitlines(keepends=True), name)
     namespace: dict[str, Any] = {
         "CONSTANTS": written.constants,

@@ -40,6 +40,7 @@ _TYPES = {
     "maximum": _FLOATS | _INTEGERS, "minimum": _FLOATS | _INTEGERS, "negate": _NUMBERS, "not": _INTEGERS | {"pred"},
     "compare": _FLOATS | _INTEGERS,
 }  # fmt: skip
+# `jnp.sum` adds narrower floats up in f32, which is another op.
 _KEPT = {"add": ("sum", frozenset({"f32", "f64"})), "maximum": ("max", _FLOATS), "minimum": ("min", _FLOATS)}
 _VIEWS = frozenset({"broadcast", "reshape"})
 _NUMPY = frozenset({"constant", "get-dimension-size", "replica-id"})
@@ -191,6 +192,7 @@ def _infix(sign: str, level: int) -> Write:
     def write(forms: Sequence[ArrayForm]) -> tuple[str, int]:
         # Among signs whose order few know by heart every operand of several words stands in brackets.
         left = _within(forms[0], UNARY if is_rare else level)
+        # On the right a sign of the same level needs them, too: Python takes the left one first, and floats round.
         return f"{left} {sign} {_within(forms[1], UNARY if is_rare else level + 1)}", level
 
     return write
@@ -228,6 +230,7 @@ def _operands(args: Sequence[Expression], dims: tuple[int, ...], first: int) -> 
     forms = [_short(a) for a in args]
     if all(a.literal for a in args[first:]):
         forms[first] = args[first].itself
+    # Short forms may all be smaller than the result: one after the other then stands as it is.
     for number, arg in enumerate(args):
         if np.broadcast_shapes(*(f.dims for f in forms)) == dims:
             break

@@ -96,6 +96,7 @@ class _BodyLines:
     def repeats(self, taken: Container[int]) -> dict[int, tuple[FunctionCall, int]]:
         """Calls for stretches that occur again and again among the other lines, each with its length."""
         keys = _keys(self.lines, self.references, self.numbers)
+        # Each taken line gets a number of its own, so that nothing repeats it; `find_repeats` takes none below 0.
         keys = [-1 - i if i in taken else key for i, key in enumerate(keys)]
         lowest = min(keys, default=0)
         found = layers.find_repeats(
@@ -142,8 +143,10 @@ class _BodyLines:
         """Is a stretch long enough for a function, and are its arguments and results few enough?"""
         depth, begin, end = runs[0]
         length = end - begin
+        # With all lines in it, nothing but the call would be left.
         if length < layers.MIN_LENGTH or length == len(self.lines):
             return False
+        # A round is no function that the user wrote: written once, it saves no lines.
         if len(runs) == 1 and self.paths[self.lines[begin].inst][depth].is_round:
             return False
         made = {var for line in self.lines[begin:end] for var in line.defines}
@@ -162,11 +165,14 @@ class _BodyLines:
         stretches = [self.lines[s : s + repeat.length] for s in repeat.starts]
         slots, body = _with_slots(stretches, repeat.starts, self.producer)
         ends = [start + repeat.length for start in repeat.starts]
+        # What is used behind one of the stretches is returned from all.
         outputs = sorted({at for each in zip(stretches, ends, strict=True) for at in _outputs(*each, self.used_by)})
         results = tuple(body[i].defines[j] for i, j in outputs)
+        # No shorter stretch can hold a repeat that saves so many lines.
         is_planned = name or repeat.length > layers.MIN_SAVING
         steps = plan(body, results, self.sameness, self.paths, depth) if is_planned else tuple(body)
         parameters = tuple(Formal(i, _var(key[0])) for key, i in slots.items())
+        # Ops that are alike may read one value from outside twice, or two values: `_shape` does not tell these apart.
         taken = tuple(leaf.index for line in body for leaf in line.uses if isinstance(leaf, Formal))
         key = name, self._shape(repeat.starts[0], repeat.starts[0] + repeat.length), taken, tuple(outputs)
         shared = Shared(parameters, steps, results, tuple(body), len(stretches), name, key)

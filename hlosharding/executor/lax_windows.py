@@ -43,6 +43,7 @@ def starts_at_identity(opcode: str, init: Instruction) -> bool:
     if init.opcode != "constant":
         return False
     neutral = neutral_element(opcode, init.shape.element_type)
+    # As bytes: a sum that starts at -0.0 is not one that starts at 0.0.
     return neutral is not None and init.literal.tobytes() == neutral.tobytes()
 
 

@@ -83,6 +83,7 @@ def _renumbered(sharding: HloSharding, numbers: Mapping[int, int]) -> HloShardin
 @lru_cache(maxsize=512)
 def _program(shape: Shape, source: HloSharding, target: HloSharding, devices: tuple[Any, ...]) -> DeviceProgram:
     module = _copy_module(shape, source, target, len(devices))
+    # Which machine this is nobody says here: bytes are the same on all.
     prices = Prices(machines.h100(len(devices)), "bytes")
     table = ShardingTable(module.shardings, {})
     local = partition_module(module, table, Decisions(prices), num_partitions=len(devices)).module

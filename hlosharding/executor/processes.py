@@ -57,5 +57,6 @@ def _digest(array: Any) -> np.ndarray:
     """128 bits of the type, the shape and the bytes."""
     host = np.ascontiguousarray(array)
     found = hashlib.blake2b(f"{host.dtype} {np.shape(array)}".encode(), digest_size=16)
+    # As bytes: arrays of ml_dtypes' types export no buffer.
     found.update(host.reshape(-1).view(np.uint8).data)
     return np.frombuffer(found.digest(), np.uint32)

@@ -104,6 +104,7 @@ class ShardMapProgram:
                 self.module.signature,
                 keep_unused=keep_unused,
             )
+        # Two threads may both have made one: they take the first.
         return self._compiled.setdefault(key, made)
 
     def run(self, *arrays: Any, devices: Sequence[Any] | None = None) -> list[np.ndarray]:

@@ -118,6 +118,7 @@ class _ReferenceRun:
 
     def _stages(self, flow: Flow) -> Iterator[_Stage | CodeLine]:
         levels = self._levels(flow.lines)
+        # A number above all levels: results are kept.
         last_use = dict.fromkeys(map(_var, leaves(flow.result)), len(flow.lines) * 2 + 2)
         for line in flow.lines:
             for leaf in line.uses:
@@ -174,6 +175,7 @@ class _ReferenceRun:
         body, condition = while_parts(inst)
         results = dict(state)
         active = dict(state)
+        # Devices leave the loop one by one; where a collective in it waits for one that has left, it says so.
         while active:
             goes_on = self.computation(condition, active)
             active = {d: values for d, values in active.items() if bool(goes_on[d][0])}

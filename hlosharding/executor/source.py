@@ -174,6 +174,7 @@ class _ProgramWriter:
         flat = value.reshape(-1)
         if not value.size:
             return f"np.zeros({tuple(value.shape)}, {dtype_text(shape)})"
+        # Compared as bits: a NaN is equal to nothing, and 0.0 to -0.0.
         if (flat.view(f"V{flat.itemsize}") == flat[:1].view(f"V{flat.itemsize}")).all():
             return f"lax.broadcast({scalar_text(flat[0])}, {tuple(value.shape)})"
         if value.size <= _INLINE_ELEMENTS and value.dtype.kind in "iub" and shape.element_type[0] != "f":
@@ -419,10 +420,12 @@ def _pieces(steps: Sequence[Step], heights: Sequence[int], last: Mapping[Leaf, i
     begin = 0
     while begin < len(steps):
         end, height = begin, 0
+        # A call that is higher than a whole piece is one by itself: else no piece would come to an end.
         while end < len(steps) and (height + heights[end] <= CHUNK or end == begin):
             height += heights[end]
             end += 1
         if end < len(steps):
+            # In the last third alone, or pieces would be many and short.
             window = range(begin + max(1, (end - begin) * 2 // 3), end + 1)
             end = min(window, key=lambda place: (alive[place], -place), default=end)
         yield begin, end

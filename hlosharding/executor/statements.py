@@ -66,6 +66,7 @@ class Statements:
         location = self._location_of(inst)
         held = self._held(line, location)
         expression = self._expression(line)
+        # It ends: what a view holds has names after one round, and the view itself after the next.
         while held and (expression.width > _WIDTH or expression.ops > _OPS):
             self._shorten(held, max(held, key=lambda leaf: held[leaf].expression.ops))
             expression = self._expression(line)
@@ -204,6 +205,7 @@ def uses_of(steps: Sequence[Step], results: Iterable[Leaf]) -> Uses:
         inst = step.inst if isinstance(step, CodeLine) else None
         is_handed_on = inst is not None and is_free(inst)
         for leaf in step.uses:
+            # A free view is written at each of its uses, and what it shows is read there as often.
             times[leaf] += times[Var(inst)] if inst is not None and is_handed_on else 1
             if inst is not None:
                 reader[leaf] = reader.get(Var(inst), inst) if is_handed_on else inst

@@ -30,6 +30,7 @@ def identifier(name: str) -> str:
     >>> identifier("params['layers'][0]['w']"), identifier("dot.12"), identifier("in"), identifier("3d")
     ('params_layers_0_w', 'dot_12', 'in_', 'v3d')
     """
+    # Python compares identifiers in this form: without it two names could be one variable.
     clean = _NOT_IDENTIFIER.sub("_", unicodedata.normalize("NFKC", name)).strip("_") or "value"
     if not f"v{clean}".isidentifier():  # Python counts fewer letters than \w does
         clean = _NOT_ASCII.sub("_", clean).strip("_") or "value"
