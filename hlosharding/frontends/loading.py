@@ -113,6 +113,7 @@ def load(
         module.custom_calls = frozenset(custom_calls)
     if not (is_prepared_by_default if prepare is None else prepare):
         return module
+    # A module that was given is its owner's, who finds it as it was.
     return prepare_module(module) if module is source else prepare_edit(Edit(module))
 
 
@@ -187,6 +188,7 @@ def _guess(content: str | bytes) -> ProgramFormat:
             return "hlo-proto"
         if "\0" in content:
             return "hlo-proto"
+    # Of a copy of the beginning: with its constants a text may fill the memory.
     first = _SKIPPED.sub("", content[:1_000_000], count=1)
     return "stablehlo" if first.startswith(_MLIR_STARTS) else "hlo"
 

@@ -65,6 +65,7 @@ def resolve(entry: Any, mesh: Any, where: str) -> Any:
         return HloSharding.parse(entry)
     if isinstance(entry, Sharding):
         return entry
+    # JAX's own value for open; its class is private.
     if type(entry).__name__ == "UnspecifiedValue":
         return None
     raise TraceError(

@@ -55,6 +55,7 @@ def are_on_several_devices(tree: Any) -> bool:
 
     leaves = (leaf for leaf in jax.tree.leaves(tree) if getattr(leaf, "committed", True))
     shardings = (getattr(leaf, "sharding", None) for leaf in leaves)
+    # None: an HloSharding that names no number of devices, as a replicated one, is of all.
     return any((getattr(sharding, "num_devices", 1) or 2) > 1 for sharding in shardings if sharding is not None)
 
 

@@ -73,6 +73,7 @@ class TraceableFunction:
             raise TraceError(f"Expected a callable value, got {fn!r}", remedy="pass a function of arrays")
         xla_bridge.prepare_tracing()
         self._fn, self._mesh = fn, mesh
+        # So that the n-th flat argument is parameter n, whether anything reads it or not.
         self._options: dict[str, Any] = {**options, "keep_unused": True}
         self._in_shardings, self._out_shardings = in_shardings, out_shardings
         self._jitted = xla_bridge.jit(fn, **self._options)
@@ -96,6 +97,7 @@ class TraceableFunction:
         with _for_our_reader(self._mesh):
             traced = self._jitted.trace(*call.args, **call.kwargs)
             key = traced.jaxpr, call.shardings, call.known_to_jax, call.memory, call.mesh
+            # Only a trace tells the tree of results that out_shardings are a prefix of: hence two of them.
             results = _results(traced, self._out_shardings, call.mesh)
             if results.for_jax is not None:
                 traced = self._with_results(results).trace(*call.args, **call.kwargs)

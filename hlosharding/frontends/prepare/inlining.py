@@ -62,6 +62,7 @@ def inline_calls(edit: Edit) -> bool:
 
 
 def _is_inlineable(call: Instruction) -> bool:
+    # As XLA's IsInlineableCallOp, which leaves calls that have a backend config.
     return not call.opaque and call.frontend_attributes.get("inlineable") not in ("false", "xla_late")
 
 

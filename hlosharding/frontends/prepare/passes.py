@@ -98,6 +98,7 @@ def _zero_sized_to_constants(edit: Edit) -> None:
         for instruction in edit.post_order(computation):
             if instruction.opcode == "constant" or not _is_empty(instruction.shape):
                 continue
+            # An earlier one may have taken its operands with it.
             if instruction not in edit.live(computation) or edit.has_side_effect(instruction):
                 continue
             if edit.is_safely_removable(instruction):

@@ -72,6 +72,7 @@ class _Rewrite:
     """Calls of the computation that mark what a function returns."""
 
     def outermost_first(self) -> list[Computation]:
+        # Callers first: what is manual around a call is so in what it calls.
         return self.edit.computations_post_order()[::-1]
 
     def visit(self, computation: Computation) -> None:
