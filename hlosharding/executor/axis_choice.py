@@ -150,6 +150,7 @@ def _most_said(whole: Axes, asked: Sequence[Cuts], needs: Needs) -> Axes:
         if any(whole.cut_at(chosen | first | cuts) is None for cuts in others) and len(found) < _MOST_TRIES:
             choose(chosen, others)
 
+    # What most needs ask for comes first, since not all is tried.
     choose(_ends(whole), sorted(choices, key=lambda cuts: (-choices[cuts], sorted(cuts))))
     return min(found, key=lambda choice: choice[:2])[2]
 

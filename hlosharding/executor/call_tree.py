@@ -213,6 +213,7 @@ class _Rounds:
             number = max([rounds[o] for o in near]) if near else 0
             ups = frozenset[int]()
             for o in near:
+                # What earlier rounds made flows into this one in any case.
                 if rounds[o] == number:
                     ups |= self._turns(edge(self._stacks[o], self._stacks[n]), depth, turned[o])
             # Lines that were merged flow up the text as well; only a new round brings the same ops again.

@@ -210,6 +210,7 @@ class DeviceProgram:
         """For XLA: the user's, over what keeps our program in the memory that XLA's own partitioner takes."""
         set_by_user = os.environ.get("XLA_FLAGS", "")
         own = _ON_GPUS if self.devices[0].platform in _GPUS else {}
+        # Whoever names one of these, on or off, has decided.
         unset = {name: v for name, v in own.items() if name not in set_by_user and name not in self.compiler_options}
         known = {name: v for name, v in unset.items() if xla_bridge.has_compiler_option(name, self.devices[0])}
         return known | self.compiler_options

@@ -65,6 +65,7 @@ class ArrayForm:
     def indexed(self) -> ArrayForm | None:
         """Itself with `None` where the value has dims of its own; None where this does not suffice."""
         used = [p for p in self.places if p is not None]
+        # An index binds tighter than any sign.
         if self.level < ATOM or not used or used != list(range(len(self.dims))):
             return None
         first = next(d for d, p in enumerate(self.places) if p is not None)

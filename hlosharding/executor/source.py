@@ -315,6 +315,7 @@ class _ProgramWriter:
         arguments = list(dict.fromkeys(scope.root(u) for u in uses))
         kept = [v for s in steps for v in s.defines if last.get(v, -1) >= end]
         body = self._lines(steps, kept, scope, is_part=True)
+        # Several of them may be entries of one record, which is handed on once.
         results = list(dict.fromkeys(scope.root(v) for v in kept))
         self._define(name, arguments, [*body, *_returned(results, results)], decorator="@jax.jit")
         target = ", ".join(results)

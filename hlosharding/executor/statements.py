@@ -103,6 +103,7 @@ class Statements:
     def _held(self, line: CodeLine, location: str) -> dict[Leaf, _Waiting]:
         """The waiting operands that may stand in the line; the others are written."""
         inst, held = line.inst, dict[Leaf, _Waiting]()
+        # What stands in a line under `compute_on` would run on the host with it.
         is_around = inst.opcode in _AROUND and processor_of(inst) != "host"
         for leaf in line.uses:
             waiting = self._waiting.get(leaf)
@@ -149,6 +150,7 @@ class Statements:
     def _may_wait(self, inst: Instruction, is_regrouping: bool) -> bool:
         if inst.opcode not in _INSIDE or not inst.shape.is_array or processor_of(inst) == "host":
             return False
+        # The cause is a comment, for which the op needs a line of its own.
         if _cause(inst) or not (is_free(inst) or self._uses[Var(inst)] == 1):
             return False
         reader = self._reader.get(Var(inst))

@@ -186,6 +186,7 @@ def _guess(content: str | bytes) -> ProgramFormat:
             content = content.decode()
         except UnicodeDecodeError:
             return "hlo-proto"
+        # A small proto may be letters to UTF-8, and no program's text holds a zero byte.
         if "\0" in content:
             return "hlo-proto"
     # Of a copy of the beginning: with its constants a text may fill the memory.

@@ -120,6 +120,7 @@ def _into_id_order(computation: Computation) -> bool:
         return False
     ordered = sorted(computation.instructions, key=lambda i: i.proto.id)
     position = {instruction: n for n, instruction in enumerate(ordered)}
+    # A stranger's ids may put an operand behind its user: then the order of the wire stays.
     is_lawful = all(position[o] < n for n, i in enumerate(ordered) for o in i.operands)
     if is_lawful:
         rewrite.reorder(computation, ordered)
