@@ -32,6 +32,7 @@ def read_notes(module: Module, program: LoopProgram, cluster: Cluster, given: An
         where = f"annotation of %{value.name} {value.shape}"
         note = Note(_fitting(annotation.sharding, value.shape.rank, cluster, where), annotation.required, annotation.by)
         if not annotation.annotate_for_users:
+            # Compared with other annotations alone: what the module itself says of the value gives way without a word.
             before = said.setdefault(value, note)
             if before.sharding != note.sharding:
                 remedy = "give one (a tuple's element is the value that went in)"

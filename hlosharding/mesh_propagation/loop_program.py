@@ -98,6 +98,7 @@ class _LoopReader:
 
     def plan(self, computation: Computation, then: Callable[[], None] | None = None) -> None:
         """Read a computation next, and do `then` behind it.  Who is called twice is read once."""
+        # Tasks are taken from the end: `then` goes in first, to be done last, and instructions in reverse.
         if then is not None:
             self._tasks.append(then)
         if computation not in self._entered:
@@ -176,6 +177,7 @@ class _LoopReader:
 
     def _copies(self, inst: Instruction, word: str, sources: LoopValues, targets: LoopValues) -> None:
         for source, target in zip(sources, targets, strict=True):
+            # What a body hands on as it came is the carried value itself, which needs no copy.
             if source is not target:
                 name = f"{target.name} {word}"
                 self.program.ops.append(LoopOp(name, inst, _identity(source.shape), (source,), (target,)))

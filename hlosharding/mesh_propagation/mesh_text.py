@@ -63,6 +63,8 @@ class _MeshTextWriter:
         attributes = _hlo_attributes(self.module)
         for number, value in enumerate(parameters):
             self.names[value] = f"%arg{number}"
+        # The head goes here when all else is written: types of results are known once the caller's uses are, which may
+        # add lines of their own.
         body = len(self.lines)
         for value in parameters:
             self.define(value)
@@ -174,6 +176,7 @@ class _Materialized(_MeshTextWriter):
         wanted = made if entry is None else AxisSharding.of(entry.sharding)
         name = self.names[value]
         key = name, wanted
+        # Users that take a value in the same way share one move.
         if wanted != made and key not in self.moved:
             self.moved[key] = self._move(value, name, made, wanted)
         return self.moved.get(key, name), self._typed(value, wanted)
@@ -202,6 +205,8 @@ def moves(made: AxisSharding, wanted: AxisSharding, rank: int, cluster: Cluster)
         raise ShardingError(f"{made} becomes partial along {_axes(new, cluster)}, which no collective does")
     path = _Path(made, cluster, [made.along(dim) for dim in range(rank)], list(made.partial))
     goal = [wanted.along(dim) for dim in range(rank)]
+    # The order matters.  A sum that is split at once is one op, and not two; and an axis that goes from one dim to
+    # another is gathered before it splits again, for no sharding has it twice.
     for dim in range(rank):
         path.scatter(dim, goal[dim])
     path.reduce(wanted.partial)

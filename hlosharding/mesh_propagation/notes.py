@@ -80,6 +80,7 @@ class Notes:
             found += [self._use((op, n), value) for n, value in enumerate(op.operands) if (op, n) in self.uses]
             found += [self._result(value) for value in op.results if value in self.results]
         outputs = enumerate(self.program.outputs)
+        # A carried value is the result of several copies, into the loop and round it, and is said once.
         return tuple(dict.fromkeys(found + [self._use((None, n), v) for n, v in outputs if (None, n) in self.uses]))
 
     def _result(self, value: LoopValue) -> AxisAnnotation:

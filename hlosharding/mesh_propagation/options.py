@@ -72,6 +72,8 @@ class Inference:
         factors = self.op.signature.factors
         if iterator_kind(factors[loop]) == "invalid" and not self.op.is_made_whole:
             return "the loop is invalid: it cannot be split", None
+        # By an axis that splits two loops a device gets the iterations in which both have its number, and nobody does
+        # all others.
         for other, used in self.loops.items():
             double = [axis for axis in axes if axis in used]
             if other != loop and double:
@@ -113,6 +115,7 @@ class Inference:
 
     def _uneven(self, loop: int, axes: Axes) -> str | None:
         factor = self.op.signature.factors[loop]
+        # Pieces along a loop that strides over its dim overlap and exchange their borders; they need not be equal.
         if isinstance(factor.owes, Halo):
             return None
         # A split means equal pieces; an axis of unknown size is one that divides, until its size is known.

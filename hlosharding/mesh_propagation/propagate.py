@@ -69,11 +69,13 @@ class _Sweeps:
         for op in ops:
             self._visit(op, forward=True)
         for op in self.program.ops:
+            # Last, since only now it is known which of their values an op with an option reads.
             if op.is_made_whole:
                 self._make_whole(op)
 
     def _visit(self, op: LoopOp, *, forward: bool) -> None:
         option = self.options.get(op)
+        # An op that failed on the way back is not asked again: the same conflict would be told twice.
         if op not in self._failed and option is None:
             option = self._infer(op, forward=forward)
         elif forward:  # annotated on the way back
@@ -93,6 +95,7 @@ class _Sweeps:
         # On the way back an op that nothing splits waits: its operands may know more on the way forward.
         if not forward and not any(inference.option):
             return None
+        # Told with the option alone: an op that waits is asked again, and would tell them twice.
         self.yielded += inference.yielded
         return inference.option
 

@@ -52,10 +52,14 @@ class _TiledModuleWriter:
 
     def write(self, whole_arguments: bool) -> Module:
         module = self.module
+        # For its error, should a size be unknown: it speaks of the module, and not of the value that happens to be
+        # first.
         self.cluster.mesh("a module with tiles")
         module.shardings = {}
         for inst in list(module.instructions):
             self._hold(inst)
+        # In a second walk: uses are compared with tiles of values that stand elsewhere.  Copies come into the list
+        # meanwhile.
         for inst in list(module.instructions):
             if not inst.shape.is_tuple or inst.opcode not in _LEAF_BY_LEAF:
                 for number, operand in enumerate(inst.operands):
@@ -124,4 +128,5 @@ class _TiledModuleWriter:
         elif root.opcode in _TUPLE and all(o.shape.is_array for o in root.operands):
             for number, operand in enumerate(root.operands):
                 self._adapt(root, number, operand, self.uses.get((OUTPUT, number)))
+            # Its tiles are those of the leaves as they are made, and operands may be copies with others now.
             self.module.shardings.pop(root.id, None)
