@@ -87,6 +87,7 @@ def shardings_of(model: Any, configuration: str | None) -> OnnxShardings | None:
     ranks, count = dict(_ranks(model)), int(chosen.num_devices)
     entries = [(node, entry) for node in all_nodes(model) for entry in _of(node, chosen.name, model)]
     for node, entry in entries:
+        # Before stages count their devices from 0: one that is not there would become one of a stage.
         _check_tensors(node, entry, count)
     stages = stages_of(entries)
     own = StageDevices(entries, stages, count)
@@ -212,6 +213,7 @@ def write_onnx_shardings(
     mesh = MeshInfo(("devices",), (count,))
     _forget(out, configuration)
     for node in all_nodes(out):
+        # Once each, though a node may read a tensor twice: who reads the file refuses two annotations of one.
         named = [
             n for n in dict.fromkeys((*node.input, *node.output)) if n in wanted and (n in node.output or n not in made)
         ]
@@ -265,6 +267,7 @@ class AppliedShardings:
 
     def __init__(self, found: OnnxShardings | None, converted: Any) -> None:
         uses = found.uses if found is not None else ()
+        # Nodes go by what they give: the version converter keeps names of tensors, and those of nodes it does not.
         self._by_use = {(use.tensor if use.is_output else use.at, use.tensor): use.sharding for use in uses}
         there = {(o, t) for n in all_nodes(converted) for o in n.output for t in (*n.input, *n.output)}
         lost = next((use for use in self._by_use if use not in there), None)

@@ -34,6 +34,7 @@ def read_external_data(model: Any, path: Path | None) -> None:
             f"the values of {outside[0].name!r} ({len(outside)} weights in all) lie in files beside the model",
             remedy=_BESIDE,
         )
+    # All are looked up, and charged, before the first byte is read.
     regions = [_told(tensor, partial(_region, path)) for tensor in outside]
     _charge(regions)
     for tensor, region in zip(outside, regions, strict=True):
@@ -94,10 +95,12 @@ def _inside(location: str, model: Path) -> Path:
 
     Where the model's name is a link, the folder of the file behind it counts, too: so caches of downloads are built.
     """
+    # Links are followed before the folder is compared: one in it may lead out of it.
     file = (model.parent / location).resolve()
     is_relative = location and not Path(location).is_absolute() and ".." not in Path(location).parts
     if not is_relative or not any(map(file.is_relative_to, (model.parent.resolve(), model.resolve().parent))):
         raise LoadError(f"{location!r} is not in the folder of the model", remedy="put it beside the model")
+    # Of a pipe there is no size to hold `offset` and `length` to, and opening one may wait without end.
     if not stat.S_ISREG(file.stat().st_mode):
         raise LoadError(f"{location!r} is no file")
     return file

@@ -81,6 +81,7 @@ def _charge_growth(model: Any, own: Mapping[_Key, Any]) -> None:
     calls = {key: _calls(function, own) for key, function in own.items()}
     sizes: dict[_Key, _BodySize] = {}
     try:
+        # Callees come first: they are what the sorter takes for predecessors.
         for key in TopologicalSorter(calls).static_order():
             sizes[key] = _with_calls(_own_size(own[key]), calls[key], sizes)
     except CycleError as error:

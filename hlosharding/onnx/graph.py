@@ -104,6 +104,7 @@ class Decoder:
                     nodes.append(self._node(node, types, known))
                     continue
                 constants[node.output[0]] = known[node.output[0]] = self._constant(node.output[0], value, statics)
+        # Up to version 3 of the format, weights had to be among the inputs.
         inputs = tuple(i for i in proto.input if i.name not in constants)
         return OnnxGraph(proto.name, inputs, tuple(o.name for o in proto.output), constants, tuple(nodes))
 

@@ -94,6 +94,7 @@ class Interpreter:
         read = math.prod(max(1, n) for v in inputs if v is not None for n in np.shape(v.array))
         if read > _FOLDED:
             return False
+        # The bound spares most of a model's shape arithmetic a trace of its own, which `eval_shape` below is.
         if read * _most(operator, inputs) <= _FOLDED:
             return True
         import jax

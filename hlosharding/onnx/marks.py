@@ -48,11 +48,13 @@ class TensorMarks:
         found: dict[str, str] = {}
         named: set[Instruction] = set()
         marks = [i for i in module.instructions if _is_mark(i)]
+        # All at once: one by one, a root of thousands of results would be written anew for each.
         rewrite.bypass(marks)
         for mark in marks:
             [value] = mark.operands
             [number] = _NUMBER.findall(mark.opaque)
             name = self.names[int(number)]
+            # An Identity gives a value a second name, and the first one stays; parameters are named after their ports.
             if value not in named and value.opcode != "parameter":
                 rewrite.rename(value, taken.fresh(hlo_name(name)))
                 named.add(value)
@@ -86,11 +88,15 @@ def set_frames(module: Module, nodes: Sequence[Node], file: str) -> None:
     index = module.proto.stack_frame_index
     index.Clear()
     index.file_names.append(file)
+    # Nodes are numbered from 1 without gaps, and so are a stack frame index's names, places and frames: a node's number
+    # is the id of all three.
     for node in nodes:
         index.function_names.append(node.label)
         index.file_locations.add(file_name_id=1, function_name_id=node.number, line=node.number)
         index.stack_frames.add(file_location_id=node.number)
     for instruction in module.instructions:
+        # The last is the innermost: of a node inside a node both stand in the op's name.
         numbers = _SCOPE.findall(instruction.op_name or "")
         rewrite.set_metadata(instruction, stack_frame_id=int(numbers[-1]) if numbers else 0)
+    # What was looked up before is of the old index.
     module._frames.clear()

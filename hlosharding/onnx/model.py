@@ -53,6 +53,7 @@ def _loaded(
     ports = Ports.of(graph.inputs, inputs)
     file = path.name if path is not None else f"{graph.name or 'model'}.onnx"
     program = _BoundModel(graph, decoder, ports, file, tensors, AppliedShardings(found, converted))
+    # It ends: each round binds one more input by value, and `with_value` raises where that cannot be or was not enough.
     while True:
         try:
             module = program.module(prepare)
@@ -86,6 +87,7 @@ class _BoundModel:
             self._function(marks), mesh=None, in_shardings=None, out_shardings=None, options={}
         )
         arguments = self.ports.traced, [describe_array(weight.value) for weight in self.decoder.weights]
+        # Without it JAX makes 32 bits of ONNX's indices and doubles, and types are not those that ONNX infers.
         with jax.enable_x64(True):
             module = function.trace(arguments, {}).module(prepare=False)
         if prepare:

@@ -34,6 +34,7 @@ this is a fault of hlosharding
     """
     try:
         yield
+    # It stays what it is: who loads the model catches it, binds the input by value and traces again.
     except NeedsInput as error:
         raise NeedsInput(error.name, error.where or where) from None
     except HloShardingError as error:

@@ -20,6 +20,7 @@ def restore_names(converted: Any, model: Any) -> None:
     """Gives each node that is none of the file's the label of the one that it stands for."""
     labels = {name: label_of(node) for node in all_nodes(model) for name in node.output}
     known = set(labels.values())
+    # From the end: what the converter puts in front of a node is known by that node, which reads of it.
     for node in reversed(list(all_nodes(converted))):
         if label_of(node) not in known:
             node.name = next((labels[name] for name in node.output if name in labels), node.name)
@@ -58,6 +59,7 @@ def restore_old_prelus(model: Any) -> None:
             )
         if len(slope.dims) == 1 and slope.dims[0] > 1:
             slope.dims.extend([1] * (rank - 2))
+            # Models as old as that list weights among their inputs, too, and both must say one shape.
             for port in model.graph.input:
                 if port.name == slope.name:
                     port.type.tensor_type.shape.dim.extend(_ones(rank - 2))

@@ -46,6 +46,7 @@ class StageDevices:
         """Per stage the devices; {} where all stages are on all devices."""
         per_stage, rest = divmod(count, len(set(stages.values())) or 1)
         named = any(entry.sharding_spec for _, entry in entries)
+        # A file with stages and no sharding at all has devices for each, as `write_onnx_shardings` counts them.
         self.count = len(next(iter(self._own.values()))) if self._own else count if named or rest else per_stage
         """Of one stage."""
 
@@ -54,6 +55,7 @@ class StageDevices:
         for node, entry in entries if self._stages else ():
             named[self._stage(node)].update(d for spec in entry.sharding_spec for d in devices_of(spec))
         own = {stage: sorted(devices) for stage, devices in sorted(named.items()) if devices}
+        # Where one stage is on all devices, none has any of its own: the numbers of the file are those of the program.
         if any(len(devices) == count for devices in own.values()):
             return {}
         sizes = {len(devices) for devices in own.values()}
@@ -92,10 +94,12 @@ def devices_of(spec: Any) -> Iterator[int]:
 
 
 def _renumber(spec: Any, numbers: Mapping[int, int]) -> None:
+    # Keys of groups may be any numbers: made negative, none is taken for a device by its new number.
     keys = {group.key: -1 - n for n, group in enumerate(spec.index_to_device_group_map)}
     spec.device[:] = [keys[device] if device in keys else numbers[device] for device in spec.device]
     for group in spec.index_to_device_group_map:
         group.key = keys[group.key]
+        # A group that no shard lists may hold devices of other stages, which have no number here.
         group.value[:] = [numbers.get(device, device) for device in group.value]
 
 

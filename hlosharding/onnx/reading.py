@@ -20,6 +20,7 @@ from hlosharding.onnx.scopes import check_names
 
 _CONTRIBUTED = {"LayerNormalization": 17, "SimplifiedLayerNormalization": 1000}
 """What ONNX Runtime's optimiser writes into the ONNX domain, and the opset since which ONNX has it, if any."""
+# Small weights stay: the converter and onnx's inference read shapes, axes and scales in them.
 _LARGE = 1 << 16
 """Bytes of a weight that stays behind when a model is converted."""
 _RESIZE_WITH_COORDINATES = 11
@@ -38,6 +39,7 @@ def normal_form(model: Any, path: Path | None) -> Any:
 
     read_external_data(model, path)  # before anything reads values
     kept = dict(_detached(model))
+    # Before conversion, which does not know such operators in that opset.
     _set_apart(model)
     check_names(model.graph)
     check_nodes(model, _version(model))

@@ -33,6 +33,7 @@ def read(source: Any, context: FormatContext) -> Interchange:
     copies = len(groups[0])
     if math.prod(ways.values()) != len(groups):
         raise ShardingError(f"the spec lists {len(groups)} devices or groups for {math.prod(ways.values())} shards")
+    # One device has the value alone; one group, be it of one device, has copies.
     if len(groups) == 1 and not is_grouped:
         return Interchange(HloSharding.maximal(groups[0][0]))
     devices = [device for group in groups for device in group]
@@ -41,6 +42,7 @@ def read(source: Any, context: FormatContext) -> Interchange:
         return Interchange(HloSharding.replicate(), devices=len(devices))
     grid = np.array(devices).reshape([*ways.values(), copies])
     axes = list(ways)
+    # A spec counts devices by the dims as it lists them, tiles by the dims of the array.
     grid = grid.transpose([*sorted(range(len(axes)), key=axes.__getitem__), len(axes)])
     rank = context.rank(max(axes) + 1, "the spec")
     return Interchange(HloSharding.partial_tile(grid.reshape([*(ways.get(d, 1) for d in range(rank)), copies])))
@@ -92,6 +94,7 @@ def _shards(parts: Any, axis: int) -> int:
         raise ShardingError(f"axis {axis} of the spec has no num_shards", remedy="give at least 1")
     ways = count_devices(counts)
     split = [n for n, count in enumerate(counts) if count > 1]
+    # In front of the last split part each shard must be one element, or what lies behind comes in several runs.
     for part in parts[: split[-1]] if split else ():
         if part.dim_value != part.num_shards:
             raise ShardingError(

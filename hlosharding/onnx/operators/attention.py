@@ -60,6 +60,7 @@ def _bias(query: Any, keys: int, mask: Any, offset: Any, causal: bool, window: t
     dtype, queries = query.dtype, query.shape[2]
     bias = jnp.zeros((queries, keys), dtype)
     if mask is not None:
+        # A mask may be shorter than the keys are; what it leaves out is forbidden.
         missing = [(0, 0)] * (mask.ndim - 1) + [(0, keys - mask.shape[-1])]
         if mask.dtype == jnp.bool_:
             bias = bias + _chosen(jnp.pad(mask, missing), dtype)
@@ -81,6 +82,7 @@ def _bias(query: Any, keys: int, mask: Any, offset: Any, causal: bool, window: t
 def _softmax(scores: Any, bias: Any) -> Any:
     """Zero where nothing may be attended to."""
     largest = jnp.max(scores, -1, keepdims=True)
+    # Where all is forbidden, the largest is -inf, and -inf less -inf is no number; nor is a weight of 0 / 0 below.
     shifted = jnp.exp(scores - jnp.where(jnp.isneginf(largest), jnp.zeros((), scores.dtype), largest))
     total = jnp.sum(shifted, -1, keepdims=True)
     weights = shifted / jnp.where(total == 0, jnp.ones((), total.dtype), total)
@@ -109,6 +111,7 @@ def _attention(
         offset = past_key.shape[2]
     elif filled is not None:
         offset = filled - query.shape[2]
+    # ONNX scales each side by the root: in 16 bits a product of both may overflow before it is scaled.
     root = jnp.array(math.sqrt(scale if scale is not None else 1 / math.sqrt(query.shape[3])), query.dtype)
     products = _scores(query * root, key * root)
     capped = softcap * jnp.tanh(products / softcap) if softcap > 0 else products

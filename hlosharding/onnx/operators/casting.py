@@ -44,6 +44,7 @@ def converted_to_dtype(x: Any, dtype: Any, *, saturate: bool = True, round_mode:
     if dtype in _SATURATING and saturate and x.dtype not in _SATURATING:
         return _saturated(x, dtype).astype(dtype)
     if dtype in _WRAPPING:
+        # By way of 32 bits: from real numbers at once, 20 becomes 7 in int4, for conversions saturate; ONNX has 4.
         return x.astype(jnp.int32).astype(dtype)
     return x.astype(dtype)
 

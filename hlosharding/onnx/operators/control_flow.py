@@ -40,6 +40,7 @@ def _if(cond: Any, *, then_branch: Subgraph, else_branch: Subgraph) -> Any:
         return (then_branch if bool(cond.reshape(())) else else_branch).entries()
     try:
         return lax.cond(jnp.reshape(cond, ()), lambda: _arrays(then_branch()), lambda: _arrays(else_branch()))
+    # By its type it is one of those below, but no fault of a branch: who loads the model binds the input by value.
     except NeedsInput:
         raise
     except (HloShardingError, TypeError, ValueError, IndexError) as error:
@@ -86,9 +87,11 @@ def _is_counted(cond: Any, carried: tuple[Any, ...], body: Subgraph) -> bool:
 
     Raises TypeError where what is carried changes its shape.
     """
+    # What `eval_shape` gives are shapes alone.  Whether the condition is known is seen inside the trip.
     found: list[Any] = []
 
     def trip(number: Any, *state: Any) -> Any:
+        # A known condition goes in as a known one: a body that hands it on gives a known one, too.
         given = np.ones((), bool) if cond is None or isinstance(cond, np.ndarray) else cond
         outputs = body(number, given, *state)
         found.append(outputs[0])
@@ -125,6 +128,7 @@ def _while(max_trips: Any, cond: Any, carried: tuple[Any, ...], body: Subgraph) 
     def trip(state: tuple[Any, ...]) -> tuple[Any, ...]:
         number, may, values = state
         outputs = _arrays(body(number, may, *values))
+        # Without a condition of its own a loop ignores the body's, says ONNX; without trips as well it would never end.
         following = jnp.ones((), bool) if cond is None and max_trips is not None else jnp.reshape(outputs[0], ())
         return number + 1, following, outputs[1:]
 

@@ -70,6 +70,7 @@ def _conv_transpose(
     if output_shape is not None:
         sizes = list(output_shape)[-rank:]
         totals = [max(0, whole - size) for whole, size in zip(full, sizes, strict=True)]
+        # By ONNX's formula the odd one is in front unless SAME_UPPER is said, with pads of nobody's choice, too.
         lows = [split_total(total, lower=auto_pad != "SAME_UPPER")[0] for total in totals]
     else:
         sides = pair_pads(pads or [0] * (2 * rank), rank)

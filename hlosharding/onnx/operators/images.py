@@ -32,6 +32,7 @@ def _center_crop_pad(x: Any, shape: Any, *, axes: list[int] | None = None) -> An
     padding = [(0, 0, 0)] * x.ndim
     for axis, size in zip(range(x.ndim) if axes is None else axes, ints(shape), strict=True):
         more = size - x.shape[axis]
+        # The odd element is the last one, also where elements are cut: there -3 // 2 would put it first.
         low = more // 2 if more > 0 else -(-more // 2)
         padding[axis] = low, more - low, 0
     return lax.pad(x, np.zeros((), x.dtype), padding)
@@ -101,6 +102,7 @@ def _roi_align(
     corners = rois * spatial_scale - half
     taps: list[_Samples] = []
     for bins, low, high, dim in ((output_height, 1, 3, 2), (output_width, 0, 2, 3)):
+        # Without half pixels a region that is smaller is made one element large, as ONNX's reference forces it.
         bin_size = (corners[:, high] - corners[:, low] if half else _at_least_one(corners, low, high)) / bins
         counts = np.full(rois.shape[0], sampling_ratio) if sampling_ratio > 0 else np.ceil(bin_size).astype(int)
         taps.append(_Samples.of(corners[:, low], bin_size, x.shape[dim], bins, np.maximum(counts, 0)))
@@ -139,6 +141,7 @@ class _Samples:
         steps = (np.arange(bins)[:, None] + inside_bin[:, None, :]).astype(low.dtype)
         place = low[:, None, None] + steps * bin_size[:, None, None]
         places, weights = linear_taps(jnp.clip(place, 0, size - 1))
+        # Up to one element outside a sample is the border's, beyond it is zero: so ONNX's reference has it.
         is_near = (place >= -1) & (place <= size)
         return cls(jnp.minimum(places, size - 1), jnp.where(is_near[..., None], weights, 0), is_own / total)
 

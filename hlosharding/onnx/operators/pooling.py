@@ -45,10 +45,12 @@ def _max_pool(
     charge_array(x.shape[:2])
     order = "F" if storage_order else "C"
     numbers = np.arange(math.prod(window.sizes)).reshape(window.sizes)
+    # Padding has a place behind all others, so that an element as low as it wins.
     values, found = _reduced(
         (x, jnp.broadcast_to(numbers, x.shape)), (lowest, np.array(numbers.size)), _larger, window
     )  # fmt: skip
     places = jnp.unravel_index(found, window.sizes)
+    # A window of padding alone has found that place, which is outside of the image.
     inside = jnp.ravel_multi_index(places, window.sizes, mode="clip", order=order)
     images = np.arange(math.prod(x.shape[:2])).reshape(*x.shape[:2], *(1,) * len(window.sizes)) * numbers.size
     return values, (inside + images).astype(jnp.int64)

@@ -18,6 +18,7 @@ from hlosharding.onnx.operators.table import MustBeKnown, operator
 
 def _key(seed: float | None, node: Any) -> Any:
     """Of a node without a seed its place in the model is one."""
+    # Seeds are real numbers: as whole ones 0.2 and 0.7 would be the same.
     bits = node.number if seed is None else int(np.float32(seed).view(np.uint32))
     return jax.random.key(bits)
 

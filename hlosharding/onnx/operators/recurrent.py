@@ -86,6 +86,7 @@ class _Layer:
             return kept, jnp.where(lasts, new[0], 0)
 
         times = jnp.arange(self.x.shape[0], dtype=jnp.int32)
+        # From the end a shorter sequence keeps its first state until its last element comes: nothing need be turned.
         return lax.scan(body, start, (times, fixed), reverse=self.reverse[number])
 
     def join(self, runs: Sequence[tuple[tuple[Any, ...], Any]]) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ from hlosharding.onnx.operators.shapes import ints
 from hlosharding.onnx.operators.table import operator
 
 
+# JAX refuses the largest of no elements without a first one; ONNX has the type's bound for it.
 def _max(x: Any, axes: Any, keep: bool) -> Any:
     return jnp.max(x, axes, keepdims=keep, initial=bounds(x.dtype)[0])
 

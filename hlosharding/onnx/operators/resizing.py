@@ -102,6 +102,7 @@ def _from_sizes(old: Sequence[int], new: Sequence[int], policy: str) -> tuple[li
     if policy == "stretch":
         return list(new), factors
     one = {"not_larger": min, "not_smaller": max}[policy](factors)
+    # ONNX rounds halves up; Python's `round` takes the even number.
     return [int(one * o + 0.5) for o in old], [one] * len(old)
 
 
@@ -140,6 +141,7 @@ def _weights(
     taps = np.arange(-margin, axis.old + margin)
     # Of a place far outside, what matters is that it is outside.
     centres = np.clip(places, -1.0 * margin + 2 / narrow, axis.old - 1 + margin - 2 / narrow)
+    # The kernels are of jax.numpy, and JAX is tracing: their results would be traced arrays, not numbers.
     with jax.ensure_compile_time_eval():
         weights = np.asarray(kernel((taps - centres[:, None]) * narrow), np.float64)
     if exclude_outside:

@@ -54,6 +54,7 @@ class _Forest(NamedTuple):
     def depth(self) -> int:
         """Steps from the roots to where everybody is at a leaf.  Raises LoadError where that is never so."""
         at, steps = np.unique(self.roots), 0
+        # Places are sorted, and leaves are behind all nodes: the first one says whether anybody is still on the way.
         while at[0] < self.nodes:
             at, steps = np.unique([self.yes[at], self.no[at]]), steps + 1
             if steps > self.nodes:
