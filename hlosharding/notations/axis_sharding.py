@@ -44,6 +44,8 @@ class AxisSharding:
 
     def __post_init__(self) -> None:
         dims = [tuple(axes) for axes in self.dims]
+        # Of equal shardings there is one form, so that fields can be compared: no empty lists at the end, and no kind
+        # where nothing is partial.
         while dims and not dims[-1]:
             dims.pop()
         object.__setattr__(self, "dims", tuple(dims))
@@ -156,6 +158,7 @@ def _as_lists(value: Iterable[Iterable[Axis]]) -> tuple[Axes, ...]:
     except TypeError as error:
         raise ShardingError(f"{value!r} is no list of lists of axes", remedy="as in [[0], [], [1]]") from error
     for axis in (axis for axes in dims for axis in axes):
+        # For Python a truth value is a number, too.
         if not isinstance(axis, int | str) or isinstance(axis, bool) or (isinstance(axis, int) and axis < 0):
             raise ShardingError(f"{axis!r} is no axis", remedy="give its number, from 0, or its name")
     return dims

@@ -104,6 +104,7 @@ class _Order:
             axis, before, size = self.parts[at]
             if left % size and size % left:
                 raise ShardingError(f"{placement}: factor {placement.factor} cuts axis {self.mesh.names[axis]!r} amiss")
+            # The factor ends inside this axis: it is cut, and the new one goes between its parts.
             if size > left:
                 self.parts[at : at + 1] = [(axis, before, left), (axis, before * left, size // left)]
                 size = left
@@ -209,6 +210,7 @@ def write(found: Interchange, context: FormatContext) -> str:
         for name in form.mesh.names
     ]
     for dim, axes in enumerate(form.dims):
+        # Placements have no words for parts of axes, nor for some orders: what they say is read again and compared.
         if _splitters(_axes_of(dim, placements, form.mesh), form.mesh) != _splitters(axes.axes, form.mesh):
             raise ShardingError(
                 f"no placements say how parts of axes split dim {dim}: {axes}",

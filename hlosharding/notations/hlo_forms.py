@@ -40,6 +40,7 @@ def axes_of(sharding: HloSharding, cluster: Cluster) -> tuple[tuple[Axes, ...], 
     if form is None or form.manual or form.whole in ("manual", "maximal"):
         remedy = "annotate the value with axes, or choose a cluster with finer ones"
         raise ShardingError(f"whole axes of {cluster} cannot say {sharding}", remedy=remedy)
+    # Then the form names no axes: all of the mesh are meant.
     if form.whole == "unreduced":
         return (), tuple(cluster.axis(n) for n in range(cluster.rank))
     return tuple(_whole_axes(dim.axes, cluster, mesh) for dim in form.dims), _whole_axes(form.unreduced, cluster, mesh)

@@ -91,6 +91,7 @@ def _split_axes(scan: Scanner) -> tuple[Axes, ...]:
 
 
 def _axes(scan: Scanner) -> Axes:
+    # The scanner's lists have at least one number; a dim that is whole has none.
     if scan.looking_at("[") and scan.text[scan.position + 1 :].lstrip()[:1] == "]":
         scan.expect("[")
         scan.expect("]")

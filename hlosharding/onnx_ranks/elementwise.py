@@ -44,6 +44,7 @@ def _shift(out: GraphWriter, inst: Instruction, value: str, by: str) -> str:
 
 @WRITERS.register("compare")
 def _compare(out: GraphWriter, inst: Instruction, left: str, right: str) -> str:
+    # ONNX orders numbers only; of truth values it tells whether they are equal.
     if inst.operands[0].shape.element_type == "pred" and inst.comparison_direction not in ("EQ", "NE"):
         left, right = (out.cast(value, np.int32) for value in (left, right))
     found = out.add(_COMPARE[inst.comparison_direction], left, right)

@@ -72,6 +72,7 @@ class GraphWriter:
         """An initializer of a name that was given before."""
         from onnx import numpy_helper
 
+        # `ascontiguousarray` makes a vector of a scalar.
         self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(value).reshape(value.shape), name))
         return name
 

@@ -69,6 +69,7 @@ def _gather(out: GraphWriter, inst: Instruction, value: str, indices: str) -> st
     mapped = dims.start_index_map
     starts = _inside(out, vectors, [given[d] - sizes[d] for d in mapped])
     order = _out_order(inst.shape.rank, dims.offset_dims)
+    # Whole rows along one dim are what ONNX's Gather takes; all else goes by numbers of single elements.
     if len(mapped) == 1 and gone == set(mapped) and all(sizes[d] == given[d] for d in window):
         [axis] = mapped
         found = out.add("Gather", value, out.reshape(starts, batch), axis=axis)
@@ -132,6 +133,7 @@ def _scatter(out: GraphWriter, inst: Instruction, value: str, indices: str, *upd
     last = [given[d] - sizes.get(d, 1) for d in mapped]
     places = _places(out, starts, batch, given, mapped, window, list(sizes.values()), pairs, dims.index_vector_dim)
     fits = out.reshape(_fits(out, starts, last), (*batch, *[1] * len(window)))
+    # What does not fit is written to one element more, behind the array, and cut off.
     places = out.add("Where", fits, places, out.integers([inst.shape.size]))
     order = [d for d in range(written.rank) if d not in dims.update_window_dims] + list(dims.update_window_dims)
     flat = out.reshape(out.transpose(update, order), [-1])

@@ -41,6 +41,7 @@ def _is_matmul(inst: Instruction) -> bool:
 
 def _equation(inst: Instruction) -> str:
     dims, (left, right) = inst.dot_dims, (list(ascii_letters[: o.shape.rank]) for o in inst.operands)
+    # Other letters on the right: only dims that are paired may share one.
     right = [letter.upper() for letter in right]
     both = zip(dims.lhs_batch + dims.lhs_contracting, dims.rhs_batch + dims.rhs_contracting, strict=True)
     for ours, theirs in both:

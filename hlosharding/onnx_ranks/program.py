@@ -37,6 +37,7 @@ def write_program(
 
     out = GraphWriter(rank, max(1, module.num_partitions))
     entry = module.entry
+    # Names of ports are taken first: no node may have them.
     for name in (*inputs, *outputs):
         out.name(name)
     for name, value in weights.items():
@@ -46,6 +47,7 @@ def write_program(
             raise no_form(parameter, "a parameter that is a tuple")
     root = Walk(out).computation(entry, list(inputs))
     out.source = None
+    # A result may be an input as it came, or two results one value: each gets a node that bears its name.
     for name, value in zip(outputs, leaves_of(root), strict=True):
         out.nodes.append(helper.make_node("Identity", [value], [name]))
     parameters = zip(inputs, (p.shape for p in entry.parameters), strict=True)

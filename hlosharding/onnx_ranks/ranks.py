@@ -83,10 +83,12 @@ class OnnxRanks:
             draft.mkdir(parents=True)
             try:
                 for rank, model in enumerate(self.models):
+                    # `save_model` moves the bytes of weights out of the model that it is given.
                     copy = type(model)()
                     copy.CopyFrom(model)
                     path, weights = str(draft / f"rank{rank}.onnx"), f"rank{rank}.weights"
                     onnx.save_model(copy, path, save_as_external_data=True, location=weights)
+                # A folder that holds something is not replaced: the system refuses it.
                 draft.replace(place)
             finally:
                 shutil.rmtree(draft, ignore_errors=True)

@@ -56,6 +56,7 @@ def _reduce_window(out: GraphWriter, inst: Instruction, *operands: str) -> str:
     padded = [
         (n - 1) * w.base_dilation + 1 + w.padding_low + w.padding_high for n, w in zip(dims, inst.window, strict=True)
     ]
+    # ONNX's windows stand behind exactly two dims, batch and channels: dims without a window become the batch.
     lead = next((d for d, w in enumerate(inst.window) if not w.is_trivial), len(dims) - 1)
     value = out.reshape(value, (int(np.prod(padded[:lead], dtype=int)), 1, *padded[lead:]))
     return _with_first(out, inst, kind, out.reshape(_windows(out, inst, kind, value, lead), inst.shape.dims), first)
@@ -71,6 +72,7 @@ def _windows(out: GraphWriter, inst: Instruction, kind: str, value: str, lead: i
     }
     if kind == "add":
         return out.add("Conv", value, out.constant(np.ones((1, 1, *sizes), inst.shape.dtype)), **how)
+    # ONNX pools the largest values, not the least.
     if kind == "minimum":
         return out.add("Neg", out.add("MaxPool", out.add("Neg", value), **how))
     return out.add("MaxPool", value, **how)

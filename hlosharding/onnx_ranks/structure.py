@@ -47,6 +47,7 @@ def _reverse(out: GraphWriter, inst: Instruction, value: str) -> str:
 
 def reverse(out: GraphWriter, value: str, axis: int) -> str:
     """One dim in the other direction."""
+    # An end of -1 would be the last element again; the least number lies in front of the first.
     return out.slice(value, axis, -1, np.iinfo(np.int64).min, -1)
 
 
@@ -68,6 +69,7 @@ def _spread(
     out: GraphWriter, value: str, dims: tuple[int, ...], between: list[int], filler: str
 ) -> tuple[str, tuple[int, ...]]:
     """Each element is followed by others, the last one excepted."""
+    # ONNX pads at edges only: each element gets a dim of its own, in which what comes between stands behind it.
     value = out.reshape(value, [n for size in dims for n in (size, 1)])
     behind = [n for more in between for n in (0, more)]
     value = out.add("Pad", value, out.integers([0] * len(behind) + behind), filler)

@@ -69,12 +69,16 @@ class Walk:
         out, first = self._out, leaves_of(state)
         goes_on = self.computation(condition, [state])
         names = [out.name(f"{inst.name}_{part}") for part in ("trip", "goes_on", *range(len(first)))]
+        # Ranks may leave a loop at different trips unless all know the number beforehand.
         with out.nested(may_diverge=not trip_count(inst).is_exact) as (nodes, initializers):
             after = self.computation(body, [_tree(inst.shape, iter(names[2:]))])
+            # What a graph gives must be made by its own nodes: a body may hand on a value from outside, or its
+            # argument.
             results = [out.add("Identity", v) for v in (self.computation(condition, [after]), *leaves_of(after))]
         types = [Shape.array("s64"), Shape.array("pred"), *inst.shape.leaves]
         taken, given = list(map(port, names, types)), list(map(port, results, types[1:]))
         graph = helper.make_graph(nodes, body.name, taken, given, initializers)
+        # Whatever was written inside has named itself.
         out.source = inst
         return _tree(inst.shape, iter(out.add_all("Loop", ["", goes_on, *first], len(first), body=graph)))
 
