@@ -34,6 +34,7 @@ class GraphWriter:
         """`wanted`, or with a number behind where that is taken."""
         count = self._names.get(wanted)
         self._names[wanted] = (count or 0) + 1
+        # Somebody may have asked for that name, too.
         return wanted if count is None else self.name(f"{wanted}_{count}")
 
     def add(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
@@ -54,6 +55,7 @@ class GraphWriter:
     def nested(self, *, may_diverge: bool) -> Iterator[tuple[list[Any], list[Any]]]:
         """Nodes and initializers of a graph inside this one, in which tensors have names of their own."""
         outer = self.nodes, self.initializers, self.may_diverge
+        # Names stay those of the whole model: in ONNX none of an inner graph may hide an outer one.
         self.nodes, self.initializers, self.may_diverge = [], [], self.may_diverge or may_diverge
         try:
             yield self.nodes, self.initializers

@@ -64,5 +64,6 @@ def as_seconds(value: float) -> str:
 
 def _three_digits(value: float) -> str:
     size = abs(value)
+    # By what is written, not by the value: 9.995 with two digits would be 10.00.
     digits = 2 if size < 9.995 else 1 if size < 99.95 else 0
     return f"{value:,.{digits}f}"

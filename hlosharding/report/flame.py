@@ -14,6 +14,8 @@ from hlosharding.report.places import function_place, spelled
 from hlosharding.report.svg import box, place, svg_image
 
 _WIDTH, _ROW = 960, 18  # pixels
+# Frames are whatever a program says: of 100,000 functions that call each other boxes would be drawn, and recursion in
+# `depth` and `_boxes` would end Python's stack.
 _DEEPEST = 30
 """Functions that call each other; what is called still deeper counts there."""
 _NARROWEST = 2
@@ -71,6 +73,7 @@ def _boxes(calls: Calls, x: float, depth: int, whole_s: float, scale: float) -> 
 
 def function_colour(name: str) -> str:
     """The same in every picture; light, so that dark letters are read on it."""
+    # Python's own hash of a text is another one in each process.
     return f"hsl({crc32(name.encode()) % 360},55%,72%)"
 
 

@@ -62,6 +62,7 @@ def _raw(cell: Any) -> Any:
             return str(cell)
         case np.generic():
             return cell.item()
+        # Before sequences: a text is one, too.
         case str():
             return cell
         case Mapping():

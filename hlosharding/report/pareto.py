@@ -55,6 +55,7 @@ def pareto_text(result: SearchResult) -> str:
     up = LogScale([priced.time_s / priced.batch_size for priced in table], _LINES - 1, 0)
     grid = [[" "] * _COLUMNS for _ in range(_LINES)]
     best = pareto(table)
+    # Those on the front last: they are written over others in the same place.
     for priced in sorted(table, key=lambda each: each in best):
         x, y = map(round, _place(priced, across, up))
         grid[y][x] = "x" if not priced.fits else "#" if priced in best else "o"

@@ -38,6 +38,7 @@ COLOURS = {
 
 def simulation_view(simulation: Simulation, *, most: int = 10) -> View:
     """A simulated step: its figures, and the `most` longest events of its critical path, in order of time."""
+    # By identity: an event holds its cause, so to hash one by its fields would walk the whole chain before it.
     critical = {id(event) for event in simulation.critical_path}
     facts = Facts.of(
         machine=simulation.machine.name,
@@ -176,6 +177,7 @@ def _ticks(whole: float) -> list[float]:
         return []
     power = 10.0 ** int(f"{whole:e}".partition("e")[2])
     step = next(size for size in (power / 10, power / 5, power / 2, power, 2 * power) if whole / size <= _TICKS)
+    # The quotient may come out just below a whole number, and the end would have no tick.
     return [round(number * step, 15) for number in range(int(whole / step + 1e-9) + 1)]
 
 
@@ -191,6 +193,7 @@ def timeline_bars(run: Simulation, numbers: Mapping[str, int]) -> dict[str, Any]
         for some in _together(run, [event for event in run.timeline if event.stream == stream], 1 / _NEARER):
             main = max(some, key=lambda event: event.seconds)
             found = [numbers[op.name] for op in main.instructions if op.name in numbers]
+            # Numbers in place of texts, here and for kinds: a page may have thousands of bars, and few lines.
             line = lines.setdefault(spelled(main.instruction.location), len(lines))
             bar = [lane, kinds.index(_kind(main)), _rounded(some[0].start), _rounded(some[-1].end - some[0].start)]
             bars.append([*bar, found or spelled(main.instruction.name), line, *([len(some)] if len(some) > 1 else [])])
@@ -206,6 +209,7 @@ def timeline_bars(run: Simulation, numbers: Mapping[str, int]) -> dict[str, Any]
     }
 
 
+# Six digits: a page may have thousands of bars, and Python writes up to seventeen for each number.
 def _rounded(seconds: float) -> float:
     return float(f"{seconds:.6g}")
 
@@ -246,6 +250,7 @@ def thin_levels(levels: Sequence[tuple[float, int]], most: int) -> list[tuple[fl
     found: dict[int, tuple[float, int]] = {}
     for moment, nbytes in levels:
         place = min(most - 1, int(moment / last * most))
+        # The highest, and not the mean or the last: a peak must not vanish.
         if place not in found or nbytes > found[place][1]:
             found[place] = (moment, nbytes)
     return [found[place] for place in sorted(found)]

@@ -65,6 +65,7 @@ class LogScale:
     """
 
     def __init__(self, values: Sequence[float], start: float, end: float) -> None:
+        # Of values that are all one the scale has a length, too, and no point lies on its edge.
         self.low, self.high = log10(min(values)) - 0.05, log10(max(values)) + 0.05
         self.start, self.end = start, end
 

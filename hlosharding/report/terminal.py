@@ -140,6 +140,8 @@ def _grid(table: PlainTable, layout: ColumnWidths, screen: Screen) -> list[str]:
     grid = RichTable(title=RichText(title, style="italic") if title else None, box=screen.frames)
     for column, wide in zip(layout.columns, layout.widths, strict=True):
         shown = table.columns[column]
+        # Texts, since rich reads strings as markup, in which brackets as those of shapes are tags; and wrapped here,
+        # since rich breaks words, and numbers from their units.
         heading = RichText("\n".join(wrap_text(shown.heading, wide)))
         grid.add_column(heading, justify="right" if shown.kind.is_figure else "left", width=wide, no_wrap=True)
     for number, row in enumerate(table.rows):
@@ -168,12 +170,14 @@ def _folded(table: PlainTable, screen: Screen) -> Iterator[str]:
 def _styled(line: str, style: str) -> str:
     if not style:
         return line
+    # So wide that rich breaks nothing: the line has been wrapped.
     console = _console(10_000, is_styled=True)
     console.print(RichText(line, style=style))
     return "\n".join(_written(console))
 
 
 def _console(width: int, is_styled: bool) -> Console:
+    # Foreign text again: rich would colour numbers in it, and make pictures of what stands between colons.
     return Console(file=io.StringIO(), width=width, force_terminal=is_styled, highlight=False, emoji=False)
 
 

@@ -38,6 +38,8 @@ def timeline_text(run: ScheduleSimulation, width: int = 100) -> str:
         cells = [" "] * width
         for event in _computing(run, row):
             first, last = (int(moment / run.time_s * width) for moment in (event.start, event.end))
+            # What is too short for a character has one all the same; at the very end that is one too many, cut off
+            # below.
             cells[first : max(last, first + 1)] = _sign(event) * (max(last, first + 1) - first)
         lines.append(f"{name:<{head}}  {''.join(cells[:width])}".rstrip())
     return "\n".join(lines)

@@ -88,6 +88,7 @@ def _narrowed(columns: Sequence[_Measured], asked: Sequence[int], room: int) -> 
         return None
     widths = list(asked)
     while sum(widths) > room:
+        # There is one: longest words have room together, so while more is asked for some column is wider than its own.
         widest = max((n for n, c in enumerate(columns) if widths[n] > c.longest_word), key=lambda n: widths[n])
         widths[widest] -= 1
     return tuple(widths)

@@ -31,6 +31,7 @@ def gather_taps(image: Any, places: Sequence[Any]) -> Any:
     inside = True
     for place, size in zip(wide, image.shape[1:], strict=True):
         inside = inside & (place >= 0) & (place < size)
+    # JAX counts negative indices from the end: taps outside are read at the border, and made zero after that.
     clamped = [jnp.clip(place, 0, size - 1) for place, size in zip(wide, image.shape[1:], strict=True)]
     return jnp.where(inside, image[(slice(None), *clamped)], jnp.zeros((), image.dtype))
 

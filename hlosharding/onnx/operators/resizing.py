@@ -110,6 +110,7 @@ def _places(axis: _ResizedDim, mode: str) -> Any:
     """Where in the old dim each new element lies."""
     charge_array((axis.new,))
     numbers = np.arange(axis.new, dtype=np.float64)
+    # No whole number, perhaps, and not `new`: `align_corners` divides by it so in ONNX's own tests.
     wanted = axis.old * axis.scale
     match mode:
         case "half_pixel":

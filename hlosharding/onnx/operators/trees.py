@@ -71,6 +71,7 @@ class _Forest(NamedTuple):
     def _answers(self, x: Any, at: Any) -> Any:
         asked = jnp.take_along_axis(x, jnp.asarray(self.features)[at], 1)
         mode, found = jnp.asarray(self.modes)[at], jnp.zeros(asked.shape, bool)
+        # Only the modes that some node has: each is an op over all examples and trees.
         for kind in np.unique(self.modes):
             others = jnp.asarray(self.members if kind == _MEMBER else self.splits)[at]
             found = found | ((mode == kind) & _COMPARED[int(kind)](asked, others))

@@ -82,6 +82,8 @@ class TableWriter:
         """Two lists of names: the row's own, and those of other rows."""
         if not isinstance(cell, Thread) or not cell.names:
             return None
+        # A row of many layers, or a line of many ops, has thousands of names: where rows have to be few, so have
+        # addresses.
         return [cell.names[: self.most], cell.related[: self.most]]
 
     def _below(self, view: Any) -> list[Data]:

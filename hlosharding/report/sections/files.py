@@ -39,6 +39,7 @@ def files_view(about: ReportedProgram) -> View:
     """
     files: dict[str, dict[str, Subtotal]] = defaultdict(dict)
     for line, part in about.partitioned.cost.by_location.items():
+        # From the right: a path may have a colon of its own.
         files[line.rpartition(":")[0]][line] = part
     largest, whole_s = _largest_by_line(about), about.partitioned.cost.time_s
     dearest = sorted(files.items(), key=lambda item: -sum(part.time_s for part in item[1].values()))

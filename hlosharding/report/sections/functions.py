@@ -105,6 +105,7 @@ class _Paths:
         stack = inst.frames
         if stack not in self._known:
             path = _path(stack)
+            # Of an op in a function that all have in common that function stays: no path is empty.
             self._known[stack] = path[min(self._shared, len(path) - 1) :]
         return self._known[stack]
 

@@ -130,6 +130,7 @@ def _moved(about: ReportedProgram, op: Instruction, y: float) -> Iterator[str]:
     for number, one in enumerate(moving):
         text = f"{one.collective.kind} {as_bytes(one.collective.bytes_per_device)}"
         rest, wide = len(moving) - number, CHARACTER * len(text) + 22
+        # Unless this is the last one, the number of those left must have room behind it.
         if number and x + wide + (_MORE if rest > 1 else 0) > _WIDTH - _RIGHT:
             yield label(x, base, f"+{as_count(rest)}")
             return

@@ -117,6 +117,7 @@ class ReportedProgram:
         needed_by = {one.name: one.needed_by for one in self.partitioned.collectives} if self.is_explained else {}
         found: dict[Instruction, Subtotal] = defaultdict(Subtotal)
         for row in self.partitioned.cost.rows:
+            # Local ops bear the name of the op that they are; a collective is counted to the op that needed it.
             made_for = needed_by.get(row.instruction.name) or row.instruction.name
             if (op := self.whole.find(made_for)) is not None:
                 found[op] += row

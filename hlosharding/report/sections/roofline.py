@@ -152,6 +152,7 @@ def _axes(across: LogScale, up: LogScale) -> Iterator[str]:
 def _powers(scale: LogScale) -> list[float]:
     """Of ten; not too many of them."""
     powers = [tick for tick in scale.ticks if f"{tick:e}".startswith("1.0")]
+    # Without any power the quotient is 0, which is no step.
     return powers[:: -(-len(powers) // 8) or 1]
 
 
@@ -165,6 +166,7 @@ def _roof(across: LogScale, up: LogScale, peak: float, vector: float, bandwidth:
 
 
 def _circle(group: Group, across: LogScale, up: LogScale, whole_s: float) -> str:
+    # The root, since what one sees of a circle is its area.
     radius = _SMALLEST + (_LARGEST - _SMALLEST) * (group.seconds / whole_s) ** 0.5
     colour = COLOURS["products" if group.is_product else "other ops"]
     said = f"{spelled(group.name)}: {as_seconds(group.seconds)}, {as_large(group.rate)}FLOP/s"
