@@ -80,9 +80,11 @@ class Interpreter:
             return self._traced(node, operator, inputs, names)
         if all(v is None or v.is_constant for v in tensors) and self._is_small(node, operator, tensors):
             values = KnownOutputs(node, tensors).evaluate()
+            # `_is_small` bounds what it costs to compute, this what is written into the program.
             if values is not None and max((v.size for v in values), default=0) <= _LITERAL:
                 return [OnnxValue(known=value) for value in values]
         outputs = self._traced(node, operator, inputs, names)
+        # Nothing is computed yet: the bytes are charged when somebody must know a value.
         known = KnownOutputs(node, tensors, _bytes(outputs))
         for number, output in enumerate(outputs):
             if isinstance(output, OnnxValue) and output.evaluate is None:
@@ -94,7 +96,7 @@ class Interpreter:
         read = math.prod(max(1, n) for v in inputs if v is not None for n in np.shape(v.array))
         if read > _FOLDED:
             return False
-        # The bound spares most of a model's shape arithmetic a trace of its own, which `eval_shape` below is.
+        # So that shape arithmetic is traced for its sizes, as below, only where the numbers in it are large.
         if read * _most(operator, inputs) <= _FOLDED:
             return True
         import jax

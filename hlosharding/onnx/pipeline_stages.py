@@ -30,6 +30,7 @@ def stages_of(entries: Entries) -> dict[str, int]:
         if said.setdefault(label, stage) != stage:
             what = f"two nodes of that name are in pipeline stages {said[label]} and {stage}"
             raise AnnotationError(what, where=label, remedy="name one otherwise")
+        # Nodes inside come later: what they say themselves overrules the node that holds them.
         found.update({label_of(inner): stage for inner in (node, *nodes_inside(node))})
     return found
 

@@ -28,6 +28,7 @@ def check_nodes(model: Any, opset: int) -> None:
 
     `opset`: the model's, of ONNX's own domain.
     """
+    # ONNX's own domain may be listed by either of its names.
     versions = {o.domain: min(max(int(o.version), 1), _NEWEST) for o in model.opset_import} | {"": opset}
     for node in all_nodes(model):
         schema = _schema(node.op_type, versions.get(domain_of(node), 1), domain_of(node))

@@ -108,6 +108,7 @@ def _summed(out: GraphWriter, inst: Instruction, number: int, rows: str) -> str:
 
 def _all_reduce(out: GraphWriter, inst: Instruction, member: Member, value: str, number: int) -> str:
     is_sum = reducer_kind(inst.called[0]) == "add" and inst.operands[number].shape.element_type in _SUMMED
+    # In whatever order the group names them, unlike where pieces lie one behind the other.
     if is_sum and len(member.group) == out.num_ranks:
         return out.collective("AllReduce", value)
     return _summed(out, inst, number, _of_group(out, inst, member, number, value))

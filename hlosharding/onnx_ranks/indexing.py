@@ -109,6 +109,7 @@ def _places(
     first = out.reduce("add", out.add("Mul", starts, out.integers([int(strides[d]) for d in mapped])), [-1])
     first = out.reshape(first, (*batch, *[1] * len(window)))
     steps = [(len(batch) + k, n, strides[d]) for k, (d, n) in enumerate(zip(window, sizes, strict=True))]
+    # Dims of the batch are counted without the one that holds the vectors.
     steps += [(k := j - (j > vector_dim), batch[k], strides[d]) for d, j in batching]
     rank = len(batch) + len(window)
     for at, size, stride in steps:

@@ -58,6 +58,7 @@ def _convolution(out: GraphWriter, inst: Instruction, *operands: str) -> str:
     (image, kernel), dims, window = _in_type(out, inst, operands), inst.conv_dims, inst.window
     order = (dims.input_batch_dimension, dims.input_feature_dimension, *dims.input_spatial_dimensions)
     sizes = tuple(inst.operands[0].shape.dims[d] for d in order)
+    # Padded apart: ONNX's Conv has no gaps between elements of the image, and no pads below zero.
     outside = [(0, 0, 0), (0, 0, 0), *((w.padding_low, w.padding_high, w.base_dilation - 1) for w in window)]
     zero = out.constant(np.zeros((), inst.shape.dtype))
     image = pad(out, out.transpose(image, order), sizes, tuple(PaddingDim(*p) for p in outside), zero)

@@ -140,8 +140,8 @@ def _grid(table: PlainTable, layout: ColumnWidths, screen: Screen) -> list[str]:
     grid = RichTable(title=RichText(title, style="italic") if title else None, box=screen.frames)
     for column, wide in zip(layout.columns, layout.widths, strict=True):
         shown = table.columns[column]
-        # Texts, since rich reads strings as markup, in which brackets as those of shapes are tags; and wrapped here,
-        # since rich breaks words, and numbers from their units.
+        # Texts, since of a string rich takes words in brackets for tags; and wrapped here, since rich breaks words, and
+        # numbers from their units.
         heading = RichText("\n".join(wrap_text(shown.heading, wide)))
         grid.add_column(heading, justify="right" if shown.kind.is_figure else "left", width=wide, no_wrap=True)
     for number, row in enumerate(table.rows):

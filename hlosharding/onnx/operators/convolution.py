@@ -92,6 +92,7 @@ def _transposed(
     for size, step, k, d, low, wanted in zip(x.shape[2:], strides, kernel, dilations, lows, sizes, strict=True):
         extent = (k - 1) * d + 1
         before = extent - 1 - low
+        # Either side may be less than nothing: XLA cuts there.
         padding.append((before, wanted + extent - 1 - before - ((size - 1) * step + 1)))
     return lax.conv_general_dilated(
         x, w, (1,) * len(kernel), padding, strides, dilations, feature_group_count=group

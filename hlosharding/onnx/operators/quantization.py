@@ -43,6 +43,7 @@ def quantize(ratio: Any, zero_point: Any, dtype: Any, *, saturate: bool = True) 
     if is_float(dtype):
         return converted_to_dtype(ratio, dtype, saturate=saturate)
     rounded = jnp.round(ratio.astype(jnp.promote_types(ratio.dtype, jnp.float32)))
+    # Behind the rounding: halves go to even numbers, and with an odd zero point those would be the others.
     if zero_point is not None:
         rounded = rounded + jnp.asarray(zero_point).astype(rounded.dtype)
     return jnp.clip(rounded, *limits(dtype)).astype(dtype)

@@ -114,6 +114,7 @@ def _pad(x: Any, pads: Any, constant_value: Any = None, axes: Any = None, *, mod
     width = [(0, 0)] * x.ndim
     for n, dim in enumerate(dims):
         width[dim] = sizes[n], sizes[n + len(dims)]
+    # Where a pad is negative ONNX cuts, and `jnp.pad` refuses it.
     cut = tuple(slice(max(0, -low), x.shape[d] - max(0, -high)) for d, (low, high) in enumerate(width))
     x, width = x[cut], [(max(0, low), max(0, high)) for low, high in width]
     if mode == "constant":
