@@ -145,6 +145,7 @@ class _Interpretation:
             try:
                 self.run_step(step, function, env, callers)
             except HloShardingError as error:
+                # It has a place already: that of a step inside of a call, which is the one to look at.
                 if isinstance(error, ScheduleError) and error.where is not None:
                     raise
                 raise ScheduleError(error.what, where=place_of(function.name, step), remedy=error.remedy) from error
@@ -178,9 +179,10 @@ class _Interpretation:
             raise ScheduleError(f"it has {len(results)} results, {len(step.results)} are named")
         for name, number in zip(step.results, results, strict=True):
             _define(env, name, number)
+            # What a call only hands on has its name from before.
             if isinstance(step, Call) and number >= made_before:
                 self.observer.on_name(name, number, at.name)
-        for stated, number in zip(step.stated, results, strict=False):
+        for stated, number in zip(step.stated, results, strict=False):  # a text may leave types out
             _check_agrees(stated, type_of(self.values[number]))
         if isinstance(step, Apply):
             self.gone.update(operands[n] for n in step.op.donates)
@@ -193,6 +195,7 @@ class _Interpretation:
         return self.run_function(callee, operands, callers)
 
     def run_op(self, step: Apply, operands: Names) -> Names:
+        # Types are equal where they say the same, a known value only to itself: no elements are compared.
         key = (step.op, *(self.values[n] for n in operands))
         if key not in self.inferred:
             self.inferred[key] = self.made_by(step.op, key[1:])

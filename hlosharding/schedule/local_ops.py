@@ -163,6 +163,7 @@ class Add(Tilewise):
 
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
         [made], own = results, machine.kind_of(results[0].devices)
+        # Types of less than a byte count as one byte, not as none.
         flops = (len(operands) - 1) * made.tile_bytes / max(1, made.shape.bits // 8)
         return Work(op_time(flops, (len(operands) + 1.0) * made.tile_bytes, made.shape.element_type, own, matrix=False))
 
@@ -189,4 +190,5 @@ def add_up(arrays: Sequence[np.ndarray]) -> np.ndarray:
     >>> add_up([np.float16([1]), np.float16([2])])
     array([3.], dtype=float16)
     """
+    # numpy makes a scalar, and no array, of arrays without dims.
     return np.asarray(reduce(add, arrays), arrays[0].dtype)

@@ -218,6 +218,7 @@ class UserOp(Op):
         return tuple((n,) for n in together) if all(kind.sharding.is_replicated() for kind in kinds) else (together,)
 
     def on_tiles(self, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
+        # A device alone has all of what it needs (`groups`): its tiles are the wholes.
         law = compute_on_tiles if len(tiles) == 1 else compute_on_wholes
         return law(self.meaning, tiles, operands, results)
 

@@ -58,7 +58,7 @@ def parse_schedule(text: str, ops: Mapping[str, Op] = _NO_OPS) -> Schedule:
     reader.read_all()
     if "main" not in reader.functions:
         raise ScheduleError("no function @main", remedy="call the one to be run so")
-    check_run(reader.functions)
+    check_run(reader.functions)  # ahead of `verify`, which runs all steps
     made = Schedule(reader.functions, reader.ops)
     made.verify()
     return made
@@ -118,6 +118,7 @@ class _Reader:
         program = ShardMapProgram(module, inputs=_parse_arrays(inputs), outputs=_parse_arrays(outputs))
         self.ops[word] = StageProgram(word, program, sums=_parse_numbers(sums), donates=_parse_numbers(donates))
 
+    # Not by `next_line`, which would cut strings of the HLO at a `//`.
     def program_lines(self) -> Iterator[str]:
         for _, text in self.lines:
             if text.strip() == ">>>":
@@ -194,6 +195,7 @@ def _parse_names(text: str) -> tuple[str, ...]:
 
 
 def _parse_parameters(text: str) -> Iterator[Parameter]:
+    # Types have commas, too: a parameter begins with the `%` of its name.
     for part in re.split(r",\s*(?=%)", text.strip()) if text.strip() else ():
         name, _, stated = part.partition(":")
         kind: ValueType | None = parse_type(stated) if stated.strip() else None

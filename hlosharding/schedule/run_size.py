@@ -54,11 +54,13 @@ def _size_of(functions: Functions, name: str, callers: tuple[str, ...], known: d
     function = functions.get(name)
     if function is None or name in callers:  # there the run ends: the interpreter says at which step
         return _Size(0, 0)
+    # What is known of a function is how deep it goes by itself: it may be called from deeper than the first time.
     depth = known[name].depth if name in known else 1
     if len(callers) + depth > DEEPEST:
         raise ScheduleError(f"@{name} is called {DEEPEST} calls deep", remedy="call fewer functions inside of others")
     if name not in known:
         called = [s.function for s in function.steps if isinstance(s, Call)]
+        # Each is measured once and counted as often as it is called: n functions may ask for 2^n steps.
         inner = {each: _size_of(functions, each, (*callers, name), known) for each in dict.fromkeys(called)}
         steps = 1 + len(function.steps) + sum(inner[each].steps for each in called)
         known[name] = _Size(steps, 1 + max((size.depth for size in inner.values()), default=0))

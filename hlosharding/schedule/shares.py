@@ -150,6 +150,7 @@ def _check_tiles(axes: Sequence[Sequence[Share]]) -> None:
             term = " and ".join(f"{min(m)} of {shares[0].axis}" for m, shares in zip(common, axes, strict=True))
             raise ScheduleError(f"term {term} is in the sum twice", remedy="reduce each term once")
     whole = [_unite(shares) for shares in axes]
+    # Boxes of which no two overlap fill the box around them just where they have as many terms.
     there, wanted = sum(prod(map(len, box)) for box in boxes), prod(len(share.members) for share in whole)
     if there != wanted:
         what = f"{there} of {wanted} terms of {' and '.join(share.axis for share in whole)} do not add up to a part"

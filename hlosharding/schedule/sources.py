@@ -87,6 +87,7 @@ def _parse_elements(words: Sequence[str], shape: Shape) -> np.ndarray:
     read = _BOOLEANS.__getitem__ if shape.element_type == "pred" else int if shape.is_integral else float
     try:
         elements = [read(word) for word in words]
+        # numpy would only warn, and take infinity for what is too large.
         with np.errstate(over="raise"):
             array = np.array(elements, shape.dtype)
         if shape.is_integral and array.tolist() != elements:  # numpy lets those of four bits wrap around

@@ -59,6 +59,7 @@ def parse_op(word: str, attributes: str) -> Op:
     kinds = {field.name: str(field.type) for field in fields(made)}  # pyright: ignore[reportArgumentType]
     given: dict[str, Any] = {}
     rest = attributes
+    # An unknown name, or one for the second time, is an error: so there are no more turns than fields.
     while match := _ATTRIBUTE.match(rest):
         name, value = match.groups()
         if name not in kinds or name in given:

@@ -118,6 +118,7 @@ class StageProgram(ProgramOp):
     def under(self, word: str, *, donates: Sequence[int] = ()) -> StageProgram:
         """The same program under another name, with other parameters that it may overwrite."""
         made = StageProgram(word, self.program, sums=self.sums, donates=donates)
+        # What it costs is the program's and the machine's: equal stages are priced once, whatever they are called.
         made._works = self._works
         return made
 
@@ -146,6 +147,7 @@ class StageProgram(ProgramOp):
         return {devices[member]: own for member, own in made.items()}
 
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
+        # Machines of devices that are joined alike are equal, so that stages on different ones share a price.
         own = machine.among(operands[0].devices)
         if own not in self._works:
             self.know_cost(own, cost(self.program.module, own))
@@ -170,6 +172,7 @@ def program_work(module: Module, arrays: Sequence[BoundaryArray], report: CostRe
     """What a program for all devices of a machine costs; `arrays`: all that enter and leave it."""
     found = execute_priced(module, report)
     lasting = sum(ValueType(a.shape, (), a.sharding).tile_bytes for a in arrays if a.memory is None)
+    # Below zero where a parameter is a result, which counts once in the peak and twice here.
     temporary = max(0.0, float(report.peak_memory_bytes - lasting))
     return Work(found.seconds, temporary_bytes=temporary, breakdown=found.breakdown)
 

@@ -44,6 +44,7 @@ def tile_parts(departed: ValueType, arrived: ValueType) -> list[TilePart]:
     0 2 None ((0, 2),)
     1 2 None ((2, 4),)
     """
+    # Terms of a sum, too, move so: each tile as it is.  Cut into others they could not be, as is said below.
     if departed.sharding == arrived.sharding and len(departed.devices) == len(arrived.devices):
         return [TilePart(s, t, None, None) for s, t in zip(departed.devices, arrived.devices, strict=True)]
     for kind in (departed, arrived):
@@ -87,6 +88,7 @@ def _parts_for(
 def _choose_holder(places: Sequence[int], place: int, departed: ValueType, arrived: ValueType) -> int:
     """Who of those that hold the same serves a receiver."""
     count = len(arrived.devices)
+    # The sender that `pair_devices` has, and so the price, if it holds the part.
     beside = place * len(departed.devices) // count
     return beside if beside in places else places[place * len(places) // count]
 

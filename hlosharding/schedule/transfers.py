@@ -48,6 +48,7 @@ class Send(BuiltIn):
                 f"{found} is sent to {len(self.to)} devices",
                 remedy="say how it lies there: to ... as {devices=...}",
             )
+        # The value's own was checked where it was made.
         if self.sharding is not None:
             self.sharding.validate(found.shape.dims, len(self.to))
         return [ValueType(found.shape, self.to, sharding, found.shares)]
@@ -110,6 +111,7 @@ class SubmeshCollective(Tilewise):
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
         where = group_placement(self.groups(operands, results), machine)
         slowest = machine.kind_of([device for each in operands for device in each.devices])
+        # Prices are of the full buffer: an all-gather's result has it, a reduce-scatter's operand.
         size = float(max(operands[0].tile_bytes, results[0].tile_bytes))
         received = bytes_received(self.kind, size, len(operands))
         return Work(placement_time(self.kind, size, where, slowest)[0], True, received)
@@ -155,6 +157,7 @@ class SubmeshReduce(SubmeshCollective):
 
     @property
     def kind(self) -> str:
+        # XLA has no collective that leaves a sum on one device.
         return "all-reduce"
 
     def results(self, types: Sequence[ValueType]) -> Sequence[ValueType]:

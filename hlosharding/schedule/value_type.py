@@ -112,6 +112,7 @@ def parse_devices(text: str) -> tuple[int, ...]:
         if last < first or last >= MOST_DEVICES:
             raise ScheduleError(f"no devices: {part.strip()!r} in {text!r}")
         found += range(first, last + 1)
+        # After each run: a short text may name many long ones.
         check_devices(len(found))
     if len(set(found)) != len(found):
         raise ScheduleError(f"a device is there twice: {text!r}")
@@ -121,6 +122,7 @@ def parse_devices(text: str) -> tuple[int, ...]:
 _ON_HOST = " in pinned_host"
 """JAX's kind of memory."""
 _SHARE = re.compile(r", (piece|sum) (\d{1,9}(?:,\d{1,9})*)/(\d{1,9}) of ([\w\-]+)")
+# The same without groups, which `_TYPE` would count as its own.
 _SHARES = _SHARE.pattern.replace("(?:", "(").replace("(", "(?:")
 _TYPE = re.compile(rf"(\S+) on (\{{[^}}]*\}})(?: as (\{{.*?\}}))?({_ON_HOST})?((?:{_SHARES})*+)$")
 

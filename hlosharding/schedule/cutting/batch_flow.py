@@ -78,6 +78,7 @@ def _drops_one(inst: Instruction, dim: int | None) -> bool:
 def _dims_behind_op(inst: Instruction, operands: Sequence[Dims]) -> Dims:
     """The factor that the batch is in an operand, where it leads the dim, and the dim of the result that it leads."""
     none: Dims = (None,) * len(inst.shape.leaves)
+    # Most ops have none, and need not be asked for their signature.
     if operands.count((None,)) == len(operands) or not all(len(dims) == 1 for dims in operands):
         return none
     signature = signature_of(inst)

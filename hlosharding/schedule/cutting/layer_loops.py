@@ -46,6 +46,7 @@ def find_layer_loop(loop: Instruction) -> LayerLoop | None:
     counter, body = loop_counter(loop), while_parts(loop).body
     [carry] = body.parameters
     elements = {user.tuple_index: user for user in carry.users if user.opcode == "get-tuple-element"}
+    # Each element is taken once, so that the users of a stack are the users of one instruction.
     is_plain = body.root.opcode == "tuple" and len(elements) == len(carry.users) == len(set(elements))
     if counter is None or not is_plain or loop.operands[0].opcode != "tuple" or counter.index not in elements:
         return None
@@ -108,6 +109,7 @@ class _TripNumbers:
 
     def _of(self, inst: Instruction) -> np.ndarray | None:
         if inst not in self.known:
+            # `integers_of` would take a device's number for the trip's, for trips stand where it has devices.
             is_place = inst.opcode in DEVICE_NUMBERS | {"parameter", "get-tuple-element"}
             operands = [] if is_place else [self._of(operand) for operand in inst.operands]
             self.known[inst] = None if is_place else integers_of(inst, operands, self.trips)

@@ -61,6 +61,7 @@ class LeafWalk(ABC, Generic[L]):
     def behind_loop(self, loop: Instruction, carry: tuple[L, ...]) -> tuple[L, ...]:
         """What a loop carries in the end."""
         body, before = while_parts(loop).body, None
+        # This ends, for `merge` only goes on from what was there (zeros to terms, no dim to a dim), and never back.
         while carry != before:
             before, carry = carry, self._merge_all(loop, carry, self.walk(body, [carry]))
         return carry

@@ -63,6 +63,7 @@ def cut_loops(
     said = {loop: tuple(stages[loop.name]) for loop in loops if loop.name in stages}
     runs = {loop: tuple(len(list(run)) for _, run in groupby(own)) for loop, own in said.items()}
     in_parts = StackedValues(loops, {loop: lengths for loop, lengths in runs.items() if len(lengths) > 1})
+    # A loop that shares stacks with an earlier one is cut as that one, and its stages are not those that were said.
     as_said = [loop for loop, lengths in runs.items() if in_parts.trips.get(loop, lengths) == lengths]
     homes = dict(home for loop in as_said for home in _homes(loops[loop], said[loop]))
     return _FissionWriter(module, batch, loops, in_parts, homes).fission()
@@ -88,6 +89,7 @@ def find_loops_over_layers(module: Module, batch: Collection[int]) -> dict[Instr
             (varying if inst.parameter_number in batch else layered).add(inst)
         elif inst.opcode == "while":
             found = find_layer_loop(inst) if all(user.opcode == "get-tuple-element" for user in inst.users) else None
+            # A scan over time reads rows of the batch, and has its weights whole in each trip: it is none over layers.
             if found is not None and not layered.isdisjoint(inst.operands[0].operands[index] for index in found.reads):
                 loops[inst] = found
         elif inst.opcode == "get-tuple-element" and inst.operands[0] in loops:
@@ -119,6 +121,7 @@ class _FissionWriter:
         self.module, self.in_parts, self.homes = module, in_parts, homes
         self.loops = {loop: loops[loop] for loop in in_parts.trips}
         self.builder = Builder(module.name, like=module)
+        # The function's arguments are no longer the parameters: `Interface` says how they are.
         self.builder.module.signature = None
         self.callees = Callees(self.builder)
         self.loop_parts = LoopParts(self.builder)
@@ -137,6 +140,7 @@ class _FissionWriter:
     def fission(self) -> Fission:
         entry = self.module.entry
         packed = {loop.operands[0] for loop in self.loops if len(loop.operands[0].users) == 1}
+        # All of them first, by number, wherever they stand: the parts of `Interface` are counted so.
         for inst in entry.parameters:
             self._parameter(inst)
         for inst in entry.instructions:

@@ -52,6 +52,7 @@ class LoopParts:
         for part, (first, length) in enumerate(zip(accumulate(lengths, initial=0), lengths, strict=False)):
             # parts that need not know which trips of the whole theirs are count alike
             run = _TripRun(0 if found.only_rows else first, length)
+            # Of a stack that is taken from the last row on the first trips have the last part.
             place = [len(lengths) - 1 - part if found.stacks.get(n) else part for n in range(len(behind))]
             taken = [each[place[n] if n in found.stacks else 0] for n, each in enumerate(behind)]
             taken[found.counter.index] = _count(main, found, run.first)
@@ -59,6 +60,7 @@ class LoopParts:
             for n, element in enumerate(made):
                 if n not in found.kept:
                     behind[n][place[n] if n in found.writes else 0] = element
+        # Parts that count alike end at their own length; behind all of them it is the number of all trips.
         behind[found.counter.index] = [_count(main, found, found.counter.trips)]
         return behind
 
@@ -74,6 +76,7 @@ class LoopParts:
             elif inst.opcode == "tuple" and all(user.opcode == "get-tuple-element" for user in inst.users):
                 packed[inst] = operands
             elif inst.opcode in _ROW_OPS and operands[0].shape.dims != inst.operands[0].shape.dims:
+                # A shorter operand is a stack, of which this part has the one row; other slices stay slices.
                 made[inst] = operands[0 if inst.opcode == "dynamic-slice" else 1]
             elif inst.opcode != "parameter":
                 made[inst] = same_op(main, inst, operands, callees.of(inst))

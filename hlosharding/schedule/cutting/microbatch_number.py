@@ -60,6 +60,7 @@ class _NumberReaders:
     def _hand_in(self, site: Instruction) -> None:
         """Give a loop's, or a conditional's, computations one element more."""
         given = site.operands if site.opcode == "while" else site.operands[1:]
+        # Where a computation is called from elsewhere, too, that place would have to hand in as much.
         is_shared = any(len(self.sites[callee]) > 1 for callee in site.called) or len(set(site.called)) < len(given)
         takes_tuples = all(operand.shape.is_tuple for operand in given)
         if site.opcode not in ("while", "conditional") or is_shared or not takes_tuples:
@@ -95,6 +96,7 @@ class _NumberReaders:
     def _give_back(self, loop: Instruction) -> None:
         body = while_parts(loop).body
         whole = [user for user in loop.users if user.opcode != "get-tuple-element"]
+        # Who reads the carry as a whole would get one element more.
         if whole or loop.is_root or body.root.opcode != "tuple":
             raise _cannot_hand_in(loop)
         rewrite.set_operands(body.root, (*body.root.operands, self._known[body]))

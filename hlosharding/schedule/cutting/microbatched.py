@@ -35,6 +35,7 @@ class Microbatched:
         """What runs once, behind the last microbatch: the sums that are not made ahead, and all that reads them."""
         found: set[Instruction] = set(self.sums - self.opening)
         for inst in self.module.entry.instructions:
+            # One microbatch has no sums that would tell what runs once: an optimizer's ops are told by what they read.
             if not inst.is_root and (not found.isdisjoint(inst.operands) or (self.count == 1 and _updates(inst))):
                 found.add(inst)
         return frozenset(found)

@@ -51,6 +51,8 @@ def cut_microbatches(module: Module, batch: Mapping[int, int], count: int) -> Mi
         given.shardings[parameter.id] = _sharding(parameter, batch, count)
     _split_attention(given, batch, count)
     given.num_partitions = count
+    # Parameters are as said, or whole.  Left open, those that a loop carries beside the batch (in brax metrics and
+    # actions) got the batch's split, and one stage with two microbatches asked for half of them.
     made = partition_over_time(propagate(given, to_outputs=True, to_parameters=False), count)
     joined = _split_dims(made)
     made.num_partitions = 1
@@ -59,6 +61,7 @@ def cut_microbatches(module: Module, batch: Mapping[int, int], count: int) -> Mi
     own = {*batch, *([] if number is None else [number.parameter_number])}
     names = NameUniquer(inst.name for computation in made.computations for inst in computation.instructions)
     behind_loops = move_sums_behind_loops(made, own, names)
+    # In computations what is marked is a term already, whose sum stands behind the loop: a copy that sums nothing.
     sums = [inst for inst in _mark_sums(made, count, names) if inst.computation is made.entry]
     for inst in sums:
         _copy_term(inst, names)
@@ -102,6 +105,7 @@ def _copy_broadcasts(module: Module) -> None:
                     rewrite.rename(made, names.fresh(inst.name))
                     rewrite.replace_operand(user, place, made)
                     before[user].append(made)
+    # All at once: to find the place of each in its computation took time that is quadratic in the layers.
     rewrite.place_before(before)
     module.renumber()
 
@@ -170,6 +174,7 @@ def _mark_sum(inst: Instruction, count: int, names: NameUniquer) -> Instruction:
 
     Raises ScheduleError for what is none.
     """
+    # Without groups an all-reduce is of all devices.
     is_whole = all(len(group) == count for group in inst.replica_groups or ())
     if inst.opcode != "all-reduce" or not is_whole or inst.called[0].root.opcode != "add" or len(inst.operands) != 1:
         raise _refusal(inst)

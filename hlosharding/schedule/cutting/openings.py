@@ -22,6 +22,7 @@ def name_openings(program: Microbatched) -> Microbatched:
     """
     while (late := _first_needing_sum(program)) is not None:
         early = program.sums & _find_ancestors([late])
+        # With nothing new to make ahead the same op would be found for ever.
         if early <= program.opening or not all(
             inst.opcode in LIGHT or inst in early for inst in _find_ancestors(early)
         ):

@@ -59,6 +59,8 @@ class _Parting:
     def _rank(key: Key) -> tuple[int, int, int]:
         phase, stage, level = key
         rank = ("opening", "forward", "backward", "weights", "after").index(phase)
+        # Gradients go from the last stage down.  What runs once goes level by level: each reads what those before it
+        # send.
         return rank, level, -stage if phase == "backward" else stage
 
     @cached_property
@@ -168,6 +170,7 @@ class _Parting:
     def _leaves(self, inst: Instruction, key: Key) -> bool:
         """Does another part read it, or the caller?"""
         phase, stage, _ = key
+        # What the stage's own backward pass reads and is not kept it computes again.
         inside = {key, *((each, stage, 0) for each in _BACKWARD if phase == "forward")}
         if phase == "forward" and inst in self.saved.get(stage, ()):
             return True

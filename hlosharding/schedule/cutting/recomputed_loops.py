@@ -69,6 +69,7 @@ def _find_pairs(module: Module) -> Iterator[_Pair]:
     for loop, backward in loops.items():
         for source, stacks in _stacks_read(backward, loops).items():
             counter = loops[source].counter
+            # The counter is the number of the row then: `_stack` and `_number_as` take the one for the other.
             if {loop, source} <= free and (counter.start, counter.step) == (0, 1):
                 free -= {loop, source}
                 yield _Pair(loops[source], backward, stacks)
@@ -80,6 +81,7 @@ def _stacks_read(backward: LayerLoop, loops: Mapping[Instruction, LayerLoop]) ->
     for index in backward.reads:
         value = backward.loop.operands[0].operands[index]
         source = value.operands[0] if value.opcode == "get-tuple-element" else value
+        # `is False`: True are stacks that are written from the last row on, None what is no such stack.
         if source in loops and loops[source].writes.get(value.tuple_index) is False and len(value.users) == 1:
             found.setdefault(source, {})[index] = value.tuple_index
     return found
@@ -90,6 +92,7 @@ def _is_plain_loop(inst: Instruction, module: Module) -> bool:
     if inst.opcode != "while" or any(user.opcode != "get-tuple-element" for user in inst.users):
         return False
     carries = inst, inst.operands[0], while_parts(inst).body.root, *(c.parameters[0] for c in inst.called)
+    # A sharding of a carry has a leaf for each element; here elements come and go.
     return not any(module.sharding(each) for each in carries)
 
 
@@ -177,6 +180,7 @@ class _Writer:
             for taken in self.slices[index]:
                 self.edit.replace_uses(taken, self.made[_source(row)])
                 self.edit.remove_with_unused_operands(taken)
+        # Last, because elements get other numbers: all before goes by those that they had.
         drop_from_carry(self.edit, self.backward, self.found.rows.keys())
         drop_from_carry(self.edit, self.forward, {self.found.pair.stacks[index] for index in self.found.rows})
 

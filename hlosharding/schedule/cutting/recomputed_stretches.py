@@ -70,6 +70,8 @@ class _Forward:
         gradients, ops, begun = set[Instruction](), dict[Instruction, None](), 0
         for inst in module.entry.instructions:
             reads_forward = any(operand in ops for operand in inst.operands)
+            # As stages tell passes apart: a backward name counts only for what reads of the forward pass, whatever
+            # reads a gradient counts without one.
             if (inst.is_backward and reads_forward) or not gradients.isdisjoint(inst.operands):
                 begun = begun if gradients else len(ops)
                 gradients.add(inst)
@@ -176,6 +178,7 @@ def _write(edit: Edit, stretch: Stretch) -> None:
         made[inst] = edit.create(
             entry, "get-tuple-element", (held,), shape=inst.shape, tuple_index=index, metadata_of=inst
         )
+    # By their names these are backward ops, for whoever tells passes apart by names.
     for inst in (packed, held, *made.values()):
         rewrite.set_metadata(inst, op_name=name)
     for op in stretch.ops:

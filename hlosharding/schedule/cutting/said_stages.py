@@ -60,6 +60,7 @@ def place_as_said(forward: Sequence[Instruction], said: Mapping[str, int]) -> di
     for inst in forward:
         last = max((o for o in reads_of(inst) if o in stage), key=stage.__getitem__, default=None)
         wanted = said_stage_of(inst, said)
+        # Elements stay with the loop that they are of, whatever is said of their line.
         if wanted is None or inst.opcode == "get-tuple-element":
             stage[inst] = readers.get(inst, 0) if last is None else stage[last]
             cause[inst] = inst if last is None else cause[last]
@@ -88,6 +89,7 @@ def _sources(inst: Instruction) -> Iterator[str]:
 def _first_readers(forward: Sequence[Instruction], said: Mapping[str, int]) -> dict[Instruction, int]:
     """Of what is read, perhaps by way of ops of which nothing is said, the first stage that wants it."""
     found: dict[Instruction, int] = {}
+    # Readers first: so one pass tells it through any chain of ops.
     for inst in reversed(forward):
         own = said_stage_of(inst, said)
         wanted = found.get(inst) if own is None else own

@@ -39,10 +39,12 @@ def choose_saved_values(
     graph: nx.DiGraph[object] = nx.DiGraph()
     graph.add_nodes_from((_BEGIN, _END))
     waiting = [inst for inst in dict.fromkeys(read) if inst in forward]
+    # An edge without capacity is never cut, in networkx.
     graph.add_edges_from(((inst, "out"), _END) for inst in waiting)
     seen = set(waiting)
     while waiting:
         inst = waiting.pop()
+        # Not 0, of what has no elements: networkx leaves such edges out, and the value would count as kept.
         graph.add_edge((inst, "in"), (inst, "out"), capacity=max(1, inst.shape.byte_size))
         if inst not in own or inst.opcode not in CHEAP:
             graph.add_edge(_BEGIN, (inst, "in"))

@@ -62,6 +62,7 @@ class StackedValues:
                 self._look_at(op)
 
     def _take(self, value: Instruction, rows: RowParts) -> None:
+        # The first way to cut a value counts: each is changed once at most, so the spread ends.
         if value not in self.rows:
             self.rows[value] = rows
             self._changed.append(value)
@@ -76,6 +77,7 @@ class StackedValues:
             places = _places(op, signature, number)
             known = {self.rows[value].lengths for value, _ in places if value in self.rows}
             is_along = all(self.rows[value].dim == dim for value, dim in places if value in self.rows)
+            # What two loops cut in two ways is joined before the op.
             if len(known) == 1 and is_along and _is_by_parts(op, signature, number):
                 [lengths] = known
                 self.factors[op] = number, lengths
@@ -105,8 +107,11 @@ def _places(op: Instruction, signature: Signature, factor: int) -> list[tuple[In
 def _is_by_parts(op: Instruction, signature: Signature, factor: int) -> bool:
     """Are the rows a dim of their own, and parts of them independent, or partial results?"""
     size, owes, places = signature.factors[factor].size, signature.factors[factor].owes, _places(op, signature, factor)
+    # No parts: a value with the factor in two of its dims (a matrix times its transpose), and a dim that holds other
+    # factors beside this one (of a reshape).
     if len(dict(places)) < len(set(places)) or any(value.shape.dims[dim] != size for value, dim in places):
         return False
     if isinstance(owes, Reduce):
+        # An initial value that is not neutral would count once in each part.
         return owes.kind in _COMBINES and all(is_neutral(op.operands[n], owes.kind) for n in owes.once)
     return isinstance(owes, Nothing) and bool(signature.result_dims(factor))

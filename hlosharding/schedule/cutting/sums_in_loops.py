@@ -39,7 +39,7 @@ def move_sums_behind_loops(module: Module, varying: Collection[int], names: Name
     loop ends.
     """
     walk, kinds, found = _TermWalk(), dict[Instruction, Terms](), list[Instruction]()
-    for inst in list(module.entry.instructions):
+    for inst in list(module.entry.instructions):  # a copy: sums are put in, and taken out
         operands = [kinds[operand] for operand in inst.operands]
         if inst.opcode == "parameter":
             kinds[inst] = _fill(inst, Term.VARYING if inst.parameter_number in varying else Term.SAME)
@@ -66,6 +66,7 @@ def _hand_terms_on(loop: Instruction, given: Terms, sums: list[Instruction], wal
             try:
                 walk.behind(loop, [handed_on])
             except ScheduleError:
+                # The loop does more with it than what is linear: the sum is made ahead of it.
                 continue
             given = handed_on
             rewrite.replace_operand(carry, place, operand.operands[0])
@@ -103,6 +104,7 @@ class _TermWalk(LeafWalk[Term]):
             return left
         if left == Term.ZERO:
             return right
+        # Not with a term: what is the same in each microbatch would count as often as there are microbatches.
         return Term.VARYING if {left, right} == {Term.SAME, Term.VARYING} else _refuse(inst)
 
     def behind_loop(self, loop: Instruction, carry: Terms) -> Terms:

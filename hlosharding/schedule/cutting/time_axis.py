@@ -32,6 +32,7 @@ def _cost_over_time(request: ReshardRequest) -> Cost:
     if whole is not request.source:
         return _SUM if request.target == whole else _NEVER
     found = cost_of_plan(request)
+    # Without bytes each microbatch takes its own part of what all have: that is no exchange.
     return _NEVER if found.mean_bytes else found
 
 

@@ -34,6 +34,7 @@ def stages_of_trips(
     found: dict[str, list[int]] = {inst.name: [] for inst in trips}
     for place, inst in enumerate(units):
         if inst in trips:
+            # As many stages have begun as starts are at this place or before it.
             found[inst.name].append(bisect_left(starts, place + 1))
     return found
 

@@ -73,6 +73,7 @@ def _propagate_said(
         made.shardings |= {calls[value].id: sharding for value, (sharding, _) in kept.items()}
         is_open = [made.sharding(parameter) is None for parameter in made.entry.parameters]
         shardings = propagate(made, to_outputs=True, to_parameters=is_open).shardings
+    # Who reads a constrained value reads its constraint: as that lies, so does the value.
     return shardings | {value.name: shardings[calls[value].name] for value in kept}
 
 

@@ -83,4 +83,5 @@ def _jitted_join(dim: int, ways: int, sharding: Any) -> Callable[..., Any]:
 
 @cache
 def _jitted_sum(sharding: Any) -> Callable[..., Any]:
+    # Not from 0 on, which would make s32 of booleans.
     return xla_bridge.jit(lambda *arrays: sum(arrays[1:], start=arrays[0]), out_shardings=sharding)

@@ -84,6 +84,7 @@ def _devices(array: Any) -> set[Any]:
     import jax
 
     tiles = array.tiles if isinstance(array, ShardedArray) else array
+    # What is not committed JAX takes to wherever it is needed.
     return set(tiles.sharding.device_set) if isinstance(tiles, jax.Array) and tiles.committed else set[Any]()
 
 

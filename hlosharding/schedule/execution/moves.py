@@ -89,4 +89,5 @@ def _put_on_others(array: Any, there: Mapping[Any, Any]) -> Any:
     mesh = array.sharding.mesh
     devices = np.array([there[device] for device in mesh.devices.flat], dtype=object).reshape(mesh.devices.shape)
     other = jax.sharding.Mesh(devices, mesh.axis_names, axis_types=mesh.axis_types)
+    # With the same spec on the other mesh each tile goes to one device, as it is.
     return jax.device_put(array, jax.sharding.NamedSharding(other, array.sharding.spec))

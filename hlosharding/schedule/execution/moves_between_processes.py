@@ -78,6 +78,7 @@ class MovesBetweenProcesses(ArrayMoves):
         """The operands' tiles, of this process those that are here, go through a program."""
         devices, tile = [self.devices[device] for device in order], operands[0].tile
         own = {device: data for array in arrays if array is not None for device, data in tiles_by_device(array).items()}
+        # A program takes an array of each of its devices, of those that only receive, too.
         given = restack_tiles({**_zeros(tile, devices, own), **own}, devices, tile, program.sharding)
         made = tiles_by_device(program(given))
         return [self._result(kind, made) for kind in results]

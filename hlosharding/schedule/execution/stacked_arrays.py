@@ -158,6 +158,7 @@ def chunks_of(kinds: Sequence[ValueType], dim: int) -> int:
     lying = [(kind.devices, kind.sharding) for kind in kinds]
     submeshes = len({kind.devices for kind in kinds})
     chunks = len(kinds) // submeshes
+    # Where rows are split over devices, a device has no run of the array's rows: such parts go by way of the host.
     goes_round = lying == lying[:submeshes] * chunks and kinds[0].sharding.num_tiles_along(dim) == 1
     return chunks if goes_round else 1
 
@@ -185,6 +186,7 @@ def stacked_type(kinds: Sequence[ValueType], dim: int) -> ValueType | None:
         return kinds[0]
     first, devices = kinds[0].sharding, [device for kind in kinds for device in kind.devices]
     tiles = _tiles(kinds[0])
+    # The last of uneven tiles ends with padding, which would lie in the midst of the stack.
     if tiles is None or kinds[0].shape.dims[dim] % tiles.shape[dim]:
         return None
     if len(set(devices)) < len(devices) or any(kind.sharding != first for kind in kinds):

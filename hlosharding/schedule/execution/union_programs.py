@@ -43,6 +43,7 @@ def plan_rounds(parts: Sequence[TilePart], tile: Dims) -> list[list[TilePart]]:
         dims = part.dims(tile)
         of_size = found.setdefault(dims, [])
         ends = [("sends", part.source), ("receives", part.target)]
+        # A collective-permute has each device once as a source, and once as a target.
         number = next(n for n in count() if not any((*end, dims, n) in busy for end in ends))
         if number == len(of_size):
             of_size.append([])
@@ -95,6 +96,7 @@ class _Round:
         part = given if self.is_whole else jax.lax.dynamic_slice(given, self._start(self.cut, place), self.dims)
         got = jax.lax.ppermute(part, "device", self.pairs)
         filled = got if self.is_whole else jax.lax.dynamic_update_slice(made, got, self._start(self.at, place))
+        # Who receives nothing gets zeros of `ppermute`, which must not overwrite what came in rounds before.
         return jnp.where(jnp.asarray(self.receives)[place], filled, made)
 
     @staticmethod
@@ -120,6 +122,7 @@ def _run_collective(op: SubmeshCollective, tile: Any) -> Any:
         case SubmeshReduceScatter():
             return jax.lax.psum_scatter(tile, "submesh", scatter_dimension=op.dim, tiled=True).astype(tile.dtype)
         case _:
+            # JAX sums booleans as s32.
             return jax.lax.psum(tile, "submesh").astype(tile.dtype)
 
 

@@ -76,6 +76,7 @@ class _IdealRun(Generic[A]):
         if self.place[device] == len(self.orders[device]):
             return
         before = self.waits(self.orders[device][self.place[device]])
+        # One is enough: so a device is in one list of `waiting` at most, and never in `ready` twice.
         missing = next((action for action in before if action not in self.slots), None)
         if missing is None:
             heappush(self.ready, (max([self.free[device], *(self.slots[a].end for a in before)]), device))

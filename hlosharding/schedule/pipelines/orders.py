@@ -37,6 +37,7 @@ def _forwards(device: int, p: int, m: int, v: int) -> Iterator[Action]:
 
 def _backwards(device: int, p: int, m: int, v: int) -> Iterator[Action]:
     for _, stage, microbatch in _forwards(device, p, m, v):
+        # Gradients come from the last chunk: chunk * p + device becomes (v - 1 - chunk) * p + device.
         yield Action("backward", (v - 1) * p + 2 * device - stage, microbatch)
 
 

@@ -111,6 +111,7 @@ class Pipeline:
         inputs = tuple((name, kind.devices) for name, kind in self.inputs.items())
         passes = tuple((piece.kind, piece.stage) for piece in self.pieces)
         once = len(self.openings), tuple(step.devices for step in (*self.openings, *self.closings))
+        # Which op a step has does not count, but which steps have the same one: `StepRecorder` finds their kinds by it.
         numbers: dict[Op, int] = {}
         steps = tuple(
             (step.reads, step.makes, tuple(step.op.sums), numbers.setdefault(step.op, len(numbers)))
@@ -234,6 +235,7 @@ class _ScheduleWriter:
         made = self.builder.run(piece.op, *operands, names=[f"{name}_{k}" for name in piece.makes])
         for number, (name, value) in enumerate(zip(piece.makes, made, strict=True)):
             if self.count > 1 and number in piece.op.sums:
+                # Added at once, and in place: so a sum and one term are held, not a term of each microbatch.
                 self.sums[name] = self.builder.add(self.sums[name], value) if name in self.sums else value
             else:
                 self.each[name, k] = value

@@ -55,6 +55,7 @@ class ResizablePipeline:
 
     def pipeline_for(self, examples: int, count: int) -> Pipeline:
         """The pipeline of `count` microbatches of so many examples a device.  Raises NotResizable."""
+        # `or 1`: of two equal sizes nothing grows, and `Between` divides by what they differ by.
         place = Between(examples - self.first.examples, self.second.examples - self.first.examples or 1, self.shared)
         found = self.first.pipeline
         ops = {op: PricedProgram(*program, place) for op, program in self._programs.items()}

@@ -49,7 +49,7 @@ class Steps:
 
     def price(self, parameters: Sequence[ValueType], ops: Mapping[Op, Op], machine: Machine) -> Recording:
         """The steps with other ops in place of those of `ops`.  Raises ScheduleError where types do not fit."""
-        types: dict[int, ValueType] = dict(zip(self.types, parameters, strict=False))
+        types: dict[int, ValueType] = dict(zip(self.types, parameters, strict=False))  # these are the first values
         applied: list[tuple[Apply, Work, tuple[int, ...], tuple[int, ...]]] = []
         for kind in self.kinds:
             op, taken = ops.get(kind.op, kind.op), [types[n] for n in kind.operands]

@@ -112,6 +112,7 @@ class _Alone:
         """Results, seconds of all, and those of each step, which mean something where the host waits for it."""
         import jax
 
+        # Anew in each run, since a step may overwrite what it is given.
         tiles: dict[str, Any] = {name: jax.device_put(array, self._device) for name, array in given.items()}
         jax.block_until_ready(tiles)
         times = [time.perf_counter()]

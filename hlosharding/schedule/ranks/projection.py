@@ -91,6 +91,7 @@ class _NamedRun(FlatRun):
         if taken[name] == 1:
             return name
         fresh = f"{name}.{taken[name]}"
+        # A value of the text may be called so already.
         while fresh in taken:
             taken[name] += 1
             fresh = f"{name}.{taken[name]}"

@@ -147,6 +147,7 @@ class _JointRun:
             done = self.try_step(self.ranks[device])
             stuck = set() if done else {*stuck, device}
             at_work.difference_update(rank for rank in done if self.ranks[rank].step is None)
+            # Everybody was tried since a step was last done.
             if at_work and stuck == at_work:
                 raise self.describe_deadlock()
 
@@ -233,6 +234,7 @@ class _JointRun:
         step = rank.step
         if isinstance(step, RankSend | RankReceive):
             return self.ranks[step.peers[0]]
+        # Joins and frees wait for nobody.
         assert isinstance(step, RankApply)
         others = [self.ranks[device] for device in step.peers]
         return next(o for o in others if not isinstance(o.step, RankApply) or o.step.peers != step.peers)

@@ -90,7 +90,7 @@ class _Stubs:
         rewrite.remove(inst)
 
     def _number(self, inst: Instruction) -> Instruction:
-        number = self._member if inst.opcode == "partition-id" else 0
+        number = self._member if inst.opcode == "partition-id" else 0  # there is one replica
         return self._add(inst, "constant", inst.shape, (), literal=np.array(number, inst.shape.dtype))
 
     def _collective(self, inst: Instruction) -> Instruction:

@@ -57,5 +57,6 @@ class Links:
 def _endless(machine: Machine) -> Machine:
     """The machine with links that carry any number of bytes in as good as no time."""
     links = {level: replace(getattr(machine, level), bandwidth=LARGEST_FIGURE) for level in _LEVELS}
+    # NCCL's protocols have rates of their own: with fast links alone they would still take time.
     nccl = machine.nccl and replace(machine.nccl, ll_bandwidth=LARGEST_FIGURE, ll128_bandwidth=LARGEST_FIGURE)
     return replace(machine, nccl=nccl, parts=tuple(map(_endless, machine.parts)), **links)

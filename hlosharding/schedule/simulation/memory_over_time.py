@@ -72,6 +72,7 @@ def _lives_of_values(recording: Recording, times: Times, classes: DeviceClasses)
     kinds, types = recording.kinds, np.array(recording.types, dtype=np.int64)
     sizes = np.array([kind.device_bytes for kind in kinds], dtype=float)[types]
     views = [recording.applications[step] for step in recording.numbers_where(lambda op: op.is_view)]
+    # AT_START is -1, the last place: the appended moment is that at which the caller's values begin.
     starts, ends = np.append(times.start, 0.0)[recording.makers], _last_moments(recording, times, views)
     owns = np.ones(len(types), bool)
     for done in views:
@@ -87,6 +88,7 @@ def _lives_of_scratch(recording: Recording, times: Times, classes: DeviceClasses
     """What ops need beside."""
     steps = [n for n, done in enumerate(recording.applications) if done.work.temporary_bytes]
     applied = [recording.applications[n] for n in steps]
+    # What reads nothing has no sources.
     for each, own in _places_of_equal([classes.of(done.sources or done.targets) for done in applied]).items():
         chosen = [steps[n] for n in own]
         size = np.array([applied[n].work.temporary_bytes for n in own])
@@ -108,12 +110,15 @@ def _last_moments(recording: Recording, times: Times, views: Sequence[Applicatio
     operands = [done.operands for done in recording.applications]
     counts = np.fromiter(map(len, operands), dtype=np.int64, count=len(operands))
     read = np.fromiter(chain.from_iterable(operands), dtype=np.int64, count=counts.sum())
+    # `at`, because a value has several readers: by plain indices only one of equal ones counts.
     np.maximum.at(found, read, np.repeat(ends[:-1], counts))
     is_kept = makers == AT_START
     is_kept[list(recording.freed_values)] = False
     is_kept[list(recording.results)] = True
     found[is_kept] = times.makespan
+    # Behind what is kept, for a donated parameter is gone when its update starts.
     _end_overwritten(recording, times, found)
+    # Views of views come first, so that what they are of learns of them by way of what is between.
     for done in reversed(views):
         found[done.operands[0]] = found[[done.operands[0], *done.results]].max()
     return found

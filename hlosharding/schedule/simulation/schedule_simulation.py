@@ -186,6 +186,7 @@ class ScheduleSimulation(InNotebooks):
         works: dict[int, Work] = {}
         for done in self.recording.applications:
             if not done.work.is_communication:
+                # By identity, for steps of one kind share theirs (`Recording`): no figures are hashed.
                 works[id(done.work)] = done.work
                 counts[id(done.work), self.classes.of((*done.sources, *done.targets))] += 1
         spent = [StepBreakdown() for _ in self.classes.members]
