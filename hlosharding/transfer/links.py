@@ -78,6 +78,7 @@ def least_busiest(demands: Sequence[Demand], links: DeviceLinks) -> float:
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array
 
+    # In figures around one, since the solver's tolerances are absolute.
     program = _LinearProgram(links, unit=max(demand.nbytes for demand in demands))
     for demand in demands:
         program.add(demand)
@@ -124,7 +125,10 @@ class _LinearProgram:
             sent = {d: column for d, column in near.items() if node[d] == number}
             self._row(len(wanters) * size, len(wanters) * size, [*sent.values(), *arriving])
             if wanters:
+                # Its first copy in a node comes from a holder there or from outside.  Else wanters would get it from
+                # each other, of whom none has it.
                 self._row(size, np.inf, [*(sent[d] for d in demand.holders if d in sent), *arriving])
+        # The same of all nodes together, and of nodes that are to be sent something by those with holders.
         self._row(size, np.inf, [sent[d] for sent in (near, far) for d in demand.holders if d in sent])
         if any(wanters and number not in homes for number, wanters in here.items()):
             self._row(size, np.inf, [column for d, column in far.items() if node[d] in homes])
@@ -134,6 +138,7 @@ class _LinearProgram:
         for link, columns in self.through.items():
             self._limit(link, 0.0, columns)
         for device, size in self.wanted.items():
+            # What comes from inside the node has no columns: it is what is wanted, less what comes from outside.
             self._limit(self.links.number(device, 0, IN), size, (), self.through[self.links.number(device, 1, IN)])
 
     def _limit(self, link: int, always: float, plus: Iterable[int], minus: Iterable[int] = ()) -> None:

@@ -90,6 +90,7 @@ class Demand:
 
     def row_edge(self, byte: float) -> int:
         """The nearest byte at which rows may be cut."""
+        # The end of all would be in a piece behind the last one.
         number = min(int(np.searchsorted(self.starts, byte, side="right")), len(self.pieces)) - 1
         piece, start = self.pieces[number], self.starts[number]
         row = piece.nbytes // piece.rows
@@ -130,6 +131,7 @@ def _boxes(kind: ArrayKind) -> list[tuple[int, int, Box]]:
     for (_, _, there, here), index, counts in zip(
         along, grid, zip(source.counts, target.counts, strict=True), strict=True
     ):
+        # The tiles' numbers in row-major order, as `holders` has them.
         have = have * counts[0] + there[index]
         want = want * counts[1] + here[index]
     sides = [

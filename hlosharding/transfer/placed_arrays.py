@@ -89,6 +89,7 @@ def read_arrays(tree: Any, source: Any, target: Any, target_devices: Sequence[in
     kind_of: list[int] = []
     for (_, leaf), first, last in zip(leaves, sources, targets, strict=True):
         key = (leaf.shape, leaf.dtype, first, last)
+        # Layers are alike by the hundred: each pair of shardings is read once.
         if key not in found:
             sides = numbering.side(first, leaf.shape, at_target=False), numbering.side(last, leaf.shape, at_target=True)
             found[key] = kinds.setdefault(ArrayKind(tuple(leaf.shape), _dtype(leaf), *sides), len(kinds))

@@ -14,6 +14,7 @@ import numpy as np
 from hlosharding.transfer.links import DeviceLinks
 from hlosharding.transfer.routes import Hop, Routes, Unit
 
+# Of one: shares of a round that add up to it may be more by rounding.
 _FULL = 1.0 + 1e-9
 
 
@@ -40,6 +41,7 @@ def rounds_of(routes: Routes, links: DeviceLinks) -> tuple[tuple[PieceSend, ...]
         need = send.nbytes / links.rate[send.hop.links] / slot
         start = there.get((send.unit, send.hop.source), 0)
         if start + 1 >= used.shape[1] or not _room(used, send, need)[start:].any():
+            # Doubled, so that it is copied a few times only, however many rounds there are.
             used = np.pad(used, ((0, 0), (0, used.shape[1])))
         number = start + int(_room(used, send, need)[start:].argmax())
         used[send.hop.links, number] += need

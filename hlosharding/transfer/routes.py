@@ -82,12 +82,14 @@ def _passes(demands: Sequence[Demand], links: DeviceLinks, bound: float, count: 
             for hop in hops[number]:
                 busy[hop.links] -= (unit.end - unit.start) / links.rate[hop.links]
             hops[number] = ways[unit.demand].tree(busy, unit.end - unit.start)
+        # Copies, for the next pass changes both, and may be no better.
         yield Routes(units, list(hops), busy.copy())
 
 
 def _units(number: int, demand: Demand, most: float) -> Iterator[Unit]:
     """A demand in equal units of at most so many bytes, cut between rows."""
     count = max(1, int(np.ceil(demand.nbytes / most)))
+    # A set: where rows are few, edges fall together.
     edges = sorted({demand.row_edge(demand.nbytes * n / count) for n in range(count + 1)})
     return (Unit(number, *both) for both in pairwise(edges))
 
@@ -128,6 +130,7 @@ class _Ways:
 
     def _prices(self, busy: np.ndarray, nbytes: int, devices: np.ndarray) -> np.ndarray:
         """[device, level, way]: of so many bytes more."""
+        # In units of the bound, for the power of so many bytes may be more than a double holds.
         before, added = (each.reshape(-1, 2, 2)[devices] / self.bound for each in (busy, nbytes / self.rates))
         return (before + added) ** _POWER - before**_POWER
 

@@ -37,6 +37,7 @@ def run_rounds(
     for unit, (source, target, _) in (send for sends in rounds for send in sends):
         for kind, number, box in demands[unit.demand].boxes(unit.start, unit.end):
             leaf = leaves[kind][number]
+            # A unit is the same boxes on its whole way: what is passed on is there under its box.
             given = arrived.get((leaf, source), {}).get(box)
             part = _cut(tiles[leaf, source], box) if given is None else given
             arrived[leaf, target][box] = jax.device_put(part, devices[target])
@@ -94,6 +95,7 @@ def _cut(tile: Tile, box: Box) -> Any:
     if whole == box:
         return data
     start = [low - first for (low, _), (first, _) in zip(box, whole, strict=True)]
+    # Of equal sizes one program is compiled, wherever they begin; a static slice is one for each start.
     return lax.dynamic_slice(data, start, [high - low for low, high in box])
 
 
