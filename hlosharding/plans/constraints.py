@@ -64,6 +64,7 @@ def constraints(wanted: WantedShardings, inputs: Leaves, outputs: Leaves, mesh: 
         return Constraints((), ())
     question = _ConstraintProblem(wanted, mesh, places(wanted.source))
     candidates = question.lines(apart)
+    # Some values no line reaches: as many may stay as with all lines.
     least = len(unreached(candidates))
     most = max(8, min(_MOST_TRIALS, _MOST_INSTRUCTIONS // len(wanted.source.instructions)))
     lines = smallest(candidates, lambda part: len(unreached(part)) <= least, most)
@@ -147,6 +148,7 @@ def smallest(items: Sequence[Item], does: Callable[[Sequence[Item]], bool], most
         start = len(kept)
         while start > 0 and asked < most:
             start -= size
+            # The chunk at the beginning may be a shorter one: `start` is below 0 then.
             part = kept[: max(0, start)] + kept[max(0, start) + min(size, size + start) :]
             asked += 1
             if does(part):

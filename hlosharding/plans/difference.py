@@ -182,6 +182,7 @@ def _paired(
 ) -> tuple[list[tuple[Any, Any]], list[Any], list[Any]]:
     """Those with equal keys (None is no key), each once and in order; and what is left of both."""
     waiting: defaultdict[Hashable, list[Any]] = defaultdict(list)
+    # From the last on, so that `pop` gives the first one that is left.
     for each in reversed(before):
         waiting[key(each)].append(each)
     pairs: list[tuple[Any, Any]] = []
@@ -192,6 +193,7 @@ def _paired(
             pairs.append((waiting[said].pop(), each))
         else:
             left.append(each)
+    # By identity: of equal collectives each counts.
     taken = {id(old) for old, _ in pairs}
     return pairs, [each for each in before if id(each) not in taken], left
 

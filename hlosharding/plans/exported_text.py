@@ -16,6 +16,7 @@ from hlosharding.printable import printable
 from hlosharding.sharding import MeshInfo
 
 _WIDTH = 100
+# A program's name stands in a docstring, which a stranger's quotes would end.
 _NOT_IN_NAMES = re.compile(r"[^\w.<>-]", re.ASCII)
 _HEAD = '''"""Shardings of {name} for a stock `jax.jit` on {count} devices, found by hlosharding."""
 
@@ -112,6 +113,7 @@ def _node(tree: Any) -> Any:
         return leaves[0]
     if type(tree) is dict:
         return {key: _node(each) for key, each in cast("dict[Any, Any]", tree).items()}
+    # Of these types themselves: what is derived from them, as named tuples are, has another literal.
     if type(tree) in (list, tuple):
         return type(tree)(map(_node, tree))
     if not leaves:

@@ -195,6 +195,7 @@ def _check_types(made: Golden, path: str) -> None:
     """Raises PlanError unless every figure is a number and every name a text."""
     for each in cast("Sequence[Any]", (made, *made.collectives, *made.replicated)):
         for field in fields(each):
+            # Annotations are texts here; and a truth value, which is an `int` in Python, is no number.
             value, wanted = getattr(each, field.name), {"int": int, "str": str}.get(str(field.type), tuple)
             if not isinstance(value, wanted) or isinstance(value, bool):
                 raise PlanError(f"{path}: {field.name} is no {field.type}", remedy="record it anew with --update")

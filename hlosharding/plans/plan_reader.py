@@ -111,6 +111,7 @@ class _PlanReader:
         """Names file, line and key."""
         last = re.escape((key.partition(".")[2] or key)[:_LONGEST_SHOWN])
         begins = re.compile(rf"""\s*(\[\s*|[{{,]\s*)?["']?{last}["']?\s*[\]=:.]""")
+        # Not `splitlines`, for which form feeds and the like end lines, too.
         lines = self._text.split("\n")
         line = next((f":{number}" for number, text in enumerate(lines, 1) if begins.match(text)), "")
         return PlanError(f"{key[:_LONGEST_SHOWN]}: {what}", where=self._path + line, remedy=remedy)
@@ -168,6 +169,7 @@ def _pairs(element: Callable[[Any], Any], said: str, value: Any) -> tuple[tuple[
 
 
 def _device(value: Any) -> int:
+    # From 0 on, where `_count` begins with 1; what is no number it refuses as it is.
     return _count(value + 1) - 1 if isinstance(value, int) and not isinstance(value, bool) else _count(value)
 
 

@@ -115,6 +115,7 @@ def change_source(
     axes = mesh or module.mesh or mesh_of_primes(module.num_partitions)
     wanted = _Wanted(module, name, text, tree, axes)
     told = [wanted.find_edit(module.by_name(value), sharding) for value, sharding in annotations.items()]
+    # An expression may make several of the values: it is changed once.
     edits = list(dict.fromkeys(one for one in told if isinstance(one, Edit)))
     notes = [*(one for one in told if isinstance(one, str)), *wanted.find_shared(annotations)]
     helper = _helper(text, tree, axes) if edits else ()
@@ -232,9 +233,11 @@ def edited(text: str, edits: Iterable[Edit]) -> str:
     >>> edited("f(x + y)", [Edit(0, 8, "g(", ")"), Edit(2, 7, "h(", ")"), Edit(2, 3, "z", replaces=True)])
     'g(f(h(z + y)))'
     """
+    # `ast` counts columns in bytes of UTF-8.
     data, parts, at = text.encode(), list[bytes](), 0
     for (start, _, _), end, inserted in sorted(piece for edit in edits for piece in edit.pieces()):
         parts += [data[at:start], inserted.encode()]
+        # An edit inside of a part that is replaced ends before that does.
         at = max(at, end)
     return b"".join([*parts, data[at:]]).decode()
 
@@ -272,6 +275,7 @@ def body_start(text: str, function: ast.FunctionDef) -> tuple[int, str] | None:
     if not body or body[0].lineno == function.lineno:
         return None
     first = body[0]
+    # A decorated function's line is that of its `def`.
     return line_start(
         text, min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", ()))])
     ), " " * first.col_offset

@@ -112,5 +112,6 @@ def parsed(file: str, text: str) -> ast.Module:
     """Its syntax tree; an empty one of what is no Python."""
     try:
         return ast.parse(text, file)
+    # The last two are for text that is nested too deep for the parser.
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ast.Module([], [])

@@ -47,13 +47,15 @@ class WantedShardings:
         """The program as a stock `jax.jit` hands it to XLA: shardings at its edge, those that the source says itself,
         and constraints."""
         made = self.source.clone()
+        # What `annotate` and plans put in is not in the user's source.  Taken for said there, it spared lines that XLA
+        # needs: a scanned attention layer took 1.7 times the FLOPs, and six times the bytes.
         for call in list(filter(is_inserted, made.instructions)):
             rewrite.change_opcode(call, "copy")
         own = {i.id for i in made.instructions if _is_said_in_source(i, made.sharding(i))}
         made.shardings = {number: sharding for number, sharding in made.shardings.items() if number in own}
         _put_boundary(made, inputs, outputs)
         for inst in constrained:
-            made.shardings[inst.id] = self.shardings[inst.name]
+            made.shardings[inst.id] = self.shardings[inst.name]  # a clone has the ids of what it is made of
         return made
 
     def unreached(self, program: Module, among: Iterable[Instruction]) -> list[Instruction]:
