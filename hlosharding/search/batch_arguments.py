@@ -65,6 +65,7 @@ def _candidates(module: Module) -> Iterator[Instruction]:
     count = Counter(map(argument_of, module.entry.parameters))
     yield from sorted(
         (p for p in arrays if p.shape.dims[0] > 1),
+        # Integers first: tokens are, weights are not; each one tried in vain costs a walk through the program.
         key=lambda p: (p.shape.is_floating, count[argument_of(p)], p.parameter_number),
     )
 

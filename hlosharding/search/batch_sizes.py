@@ -78,6 +78,7 @@ class BatchSizes:
         leaves, tree = jax.tree.flatten(tuple(self._arguments))
         for number in self._planners[self.given].numbers:
             rows, *others = leaves[number].shape
+            # The first dim of one may be a multiple of that of another.
             leaves[number] = jax.ShapeDtypeStruct((rows * size // self.given, *others), leaves[number].dtype)
         return jax.tree.unflatten(tree, leaves)
 

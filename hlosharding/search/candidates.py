@@ -32,6 +32,7 @@ def find_candidates(module: Module, targets: list[Instruction], propagation: Pro
         if not inst.shape.is_array or not inst.shape.rank:
             continue
         for sharding in shardings_of(inst, shardings, MeshInfo(("all",), (devices,))):
+            # What a value has by propagation is worth a trial where nobody said it: as an annotation it stays.
             is_new = sharding != shardings.get(inst.name) or module.sharding(inst) is None
             if is_new and sharding.num_tiles > 1:
                 found.setdefault((inst.name, sharding))

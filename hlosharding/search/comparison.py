@@ -137,4 +137,5 @@ _TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 
 
 def _digits_text(value: float) -> str:
+    # From 999.5 on .3g would write 1e+03.
     return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"

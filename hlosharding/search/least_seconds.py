@@ -35,6 +35,7 @@ class LeastWork:
         """
         flow, every, own = find_batch_flow(module, dict.fromkeys(batch, 0)), 0.0, 0.0
         for computation, runs in executions(module).items():
+            # What a branch may leave out, or trips that are guessed, would make it more than the step takes.
             is_certain = runs.is_exact and not runs.in_conditional
             for op in computation.instructions if is_certain else ():
                 seconds = runs.count * _seconds(op, machine)
@@ -53,6 +54,7 @@ def _seconds(op: Instruction, machine: Machine) -> float:
     return work.flops / max(kind.flops(work.dtype) * kind.compute_efficiency for kind in kinds)
 
 
+# Calls to a library are products, too, where their work is that of a matrix (`_seconds`): so is flash attention.
 _PRODUCTS = PRODUCTS | {"custom-call"}
 
 

@@ -131,6 +131,7 @@ class _Climb:
         self.runs = PipelineRuns(machine)
         self.changes: list[SpecChange] = []
         self.known: dict[object, PricedPlan | None] = {}
+        # Of the batch, too, the strategy has the last word: specs of one argument overwrite each other below.
         strategies = BATCH, planner.find_strategy(start.plan.strategy)
         said = (number_specs(self.module, each(self.module, self.ways, planner.numbers)) for each in strategies)
         self.specs = {number: _normalize(spec) for each in said for number, spec in each.items()}

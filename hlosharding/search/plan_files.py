@@ -176,6 +176,7 @@ def schedule_of(file: PlanFile, module: Module, machine: Machine | None = None) 
     steps = file.pipeline or PipelineSteps()
     if not file.batch and steps.microbatches > 1:
         raise ScheduleError("the plan has microbatches, and no batch", remedy='write batch = ["x"]')
+    # A model that brings its own stages is cut by these: no plan says them.
     plan = plan_of(file) if steps.stages or not module.stages else None
     if plan is not None:
         return _make_planner(file, plan, module).schedule(plan, machine or file.machine_for(plan.num_devices))
@@ -205,6 +206,7 @@ def plan_of(file: PlanFile) -> Plan | None:
     plan = Plan(*ways, steps.schedule, steps.order, file.strategy, *parts, *cut)
     if mesh.is_plain:
         return plan
+    # A file says an order of ways as the ids of its devices (`plan_file`): which one it was is found by trying.
     ordered = (replace(plan, order=order) for order in Plan.ORDERS)
     found = next((each for each in ordered if each.submeshes == [mesh.device_ids]), None)
     return found and replace(found, order=found.shortest_order)
@@ -212,6 +214,7 @@ def plan_of(file: PlanFile) -> Plan | None:
 
 def _make_planner(file: PlanFile, plan: Plan, module: Module) -> Planner:
     """That makes the plan's schedule: what the file annotates lies so, all else as its strategy says."""
+    # Of a file without a strategy nothing is split but what it annotates: by default "" would be megatron.
     planner = Planner(module, file.batch, file.donate, {"": lambda module, ways, batch: {}})
     bare = module.clone()
     bare.shardings = {}

@@ -50,6 +50,7 @@ def family_of(wanted: SizedPlan) -> object:
     """The same of all that differ in the size of a microbatch alone.  One microbatch is cut otherwise than several."""
     plan = wanted.plan
     divides = plan.divides(wanted.batch_size)
+    # A plan that does not divide its batch is a family of its own: it cannot be cut, and is no sample for others.
     return plan.stage, plan.layout, tuple(plan.submeshes), plan.microbatches == 1, divides or wanted
 
 
@@ -81,6 +82,7 @@ class _Family:
     def pipeline_of(self, wanted: SizedPlan) -> Pipeline:
         """The pipeline, perhaps known by its price alone."""
         low, high, place = 0, len(self.sizes) - 1, self.sizes.index(wanted.examples)
+        # They are cut in any case, so their price is that of their own cut.
         if place in (low, high) and self._choose_member(wanted.examples) == wanted:
             return self._sample(wanted.examples).pipeline
         while True:

@@ -61,6 +61,7 @@ class OneProcess:
         """Seconds of a step: programs side by side, or one after the other."""
         at_once = plan.num_devices if self.overlaps else plan.data * plan.tensor
         machine = machines(at_once)
+        # The machine has as many devices as work at once, one stage's; the schedule names those of all stages.
         run = schedule.simulate(replace(machine, num_devices=max(plan.num_devices, machine.num_devices)))
         if self.overlaps:
             return machine.program_launch + run.time_s
@@ -97,10 +98,12 @@ def measure_shortest(run: Callable[[], object], seconds: float, prepare: Callabl
     """
     times: list[float] = []
     end = float("inf")
+    # Two that warm up, and from 3 to 100 that count.
     while len(times) < 5 or (perf_counter() < end and len(times) < 102):
         prepare()
         start = perf_counter()
         run()
         times.append(perf_counter() - start)
+        # The clock starts behind those that warm up: the first one compiles, which may take longer than all others.
         end = min(end, perf_counter() + seconds) if len(times) == 2 else end
     return min(times[2:])

@@ -123,6 +123,7 @@ class SearchResult(InNotebooks):
         (4, (), ('data',))
         """
         best, planner = self.best, self.sizes.planner(self.table[0].batch_size)
+        # The lines are for the program as written: its own source has to say which layers are made again.
         program = propagate(one_program(planner, replace(best, recompute=False), self.machine))
         made, present = export_plan(partition(program, machine=self.machine)), self.present
         own = present.own_lines if present is not None else ()
@@ -327,11 +328,13 @@ def search(
     named = {OPTIMUM: OptimumOf(machine), **(strategies if isinstance(strategies, Mapping) else {})}
     sizes = BatchSizes(program, arguments, batch, donate, named)
     space = choose_plans(machine, plans, **asked)
+    # A name that nobody knows is an error of the call; left to the plans each of them would be refused for it.
     for name in {plan.strategy for plan in space}:
         sizes.planner(sizes.given).find_strategy(name)
     every = [SizedPlan(plan, size) for size in batch_sizes or [sizes.given] for plan in space]
     said = price_facts(sizes, every, machine, (batch, donate)) if resume is not None else None
     run = _PlanSearch(sizes, every, machine, KnownPrices(resume, said), progress)
+    # Of several batch sizes the best takes least an example, and the time of a step does not tell that.
     most = max(1, keep) if prune and len(batch_sizes) < 2 else None
     if jobs == 1:
         return run.run(searcher, Pricer(sizes, machine, most).price)
@@ -353,6 +356,8 @@ class _PlanSearch:
         with counting("pricing plans", self.progress) as progress:
 
             def price(plans: Sequence[SizedPlan]) -> dict[SizedPlan, Outcome | None]:
+                # What takes least by its bound comes first, since its time leaves others out; families stay together,
+                # since of one that was left nothing is kept (`PlanPrices`).
                 order = sort_by_family(sorted(plans, key=lambda each: (self._bound(each), each)))
                 tasks = [Task(each, self._bound(each), self.known.found.get(each)) for each in order]
                 before, most = len(found), len(found) + len(tasks)

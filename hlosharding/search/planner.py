@@ -122,6 +122,7 @@ class Planner:
     def _copy(self) -> Planner:
         """To be changed; planners of other programs it makes for itself."""
         made = copy(self)
+        # They would keep the cutter of the original: of plans with either, donating was said to save nothing.
         for name in ("_of_experts", "_of_recomputed"):
             made.__dict__.pop(name, None)
         return made
@@ -171,6 +172,7 @@ class Planner:
     def _annotate(self, plan: Plan) -> Module:
         ways = plan.ways
         said = [each(self.module, ways, self.numbers) for each in (BATCH, self.find_strategy(plan.strategy))]
+        # Sequences are split beside what lies over tensor already (`_over_tensor`): that has to be known first.
         made = split_arguments(self.module, ways, *said)
         along = [_over_tensor(made, ways, self.numbers)] if plan.sequence else []
         return split_arguments(self.module, ways, *said, *along) if along else made

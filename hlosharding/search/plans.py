@@ -33,6 +33,7 @@ RECOMPUTE = "recompute"
 """The word for backward loops that make anew what forward ones could stack."""
 LAYERS = "layers"
 """The word for how many each stage has."""
+# Nine digits are enough, and plans come in files, too: of more than 4,300 int() raises an error that is not ours.
 _WAYS = re.compile("/".join([r"([1-9][0-9]{0,8})"] * 4))
 _PART = re.compile(rf"({REPLICAS}|{CONTEXT}|{EXPERTS})=([1-9][0-9]{{0,8}})")
 _SHARES = re.compile(rf"{LAYERS}=([1-9][0-9]{{0,8}}(?:\+[1-9][0-9]{{0,8}})*)")
@@ -54,6 +55,7 @@ class Plan:
     4/2/2/8 8 2/2/1/1 TD
     """
 
+    # Not annotated, so that it is a constant of the class and no field, which files of prices would hold.
     ORDERS = tuple(map("".join, permutations("PDT")))
     """Ways to number the devices: of stages (P), data (D) and tensors (T) the first letter is the outermost way."""
     data: int = 1
@@ -104,6 +106,7 @@ class Plan:
         if self.order and not (len(set(self.order)) == len(self.order) and needed <= set(self.order) <= set("PDT")):
             ways = f"{self.data}/{self.tensor}/{self.stages}"
             yield f"{self.order!r} is no order of {ways}", "write P, D and T, each once, as PTD"
+        # A strategy called PD, say, would be read back from the plan's text as an order.
         if self.strategy and _field_of(self.strategy) != ("strategy", self.strategy):
             yield f"{self.strategy!r} names no strategy", "take one word that means nothing else, without , and ="
 
@@ -116,6 +119,7 @@ class Plan:
         >>> Plan.parse("16/2/2/8 zb-h1 fsdp replicas=4") == Plan(16, 2, 2, 8, "zb-h1", strategy="fsdp", replicas=4)
         True
         """
+        # Of no text the end is the first word, so that the error has a position.
         first, *words = re.finditer(r"\S+", text) if text.strip() else re.finditer("$", text)
         ways = _WAYS.fullmatch(first[0])
         if ways is None:
@@ -185,6 +189,7 @@ class Plan:
         >>> Plan(2, 2, 2).submeshes, Plan(2, 2, 2, order="TDP").submeshes
         ([(0, 1, 2, 3), (4, 5, 6, 7)], [(0, 4, 2, 6), (1, 5, 3, 7)])
         """
+        # Ahead of the list: a plan that is nine digits long asks for a billion ids.
         check_devices(self.num_devices)
         strides, inner = dict.fromkeys("PDT", 0), 1
         for way in reversed(self.order or self.ORDERS[0]):

@@ -60,11 +60,13 @@ class KnownPrices:
         """From now on."""
         self.found[plan] = outcome
         if self.path is not None:
+            # Opened and closed for each price: what was found is there whenever the search ends.
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(_line(plan, outcome))
 
     def _read(self, path: Path, header: Mapping[str, str]) -> None:
         first = json.dumps(header) + "\n"
+        # A UnicodeDecodeError would be no error of ours: with marks in place of such bytes the file is refused below.
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         if first.startswith(text):  # nothing, or what was written of the first line when the search ended
             write_whole(path, first)
@@ -145,6 +147,7 @@ def _check_types(value: object) -> None:
     """Raises TypeError where a field is not what it should be: JSON has lists and endless numbers, too."""
     for name, wanted in get_type_hints(type(value)).items():
         found = getattr(value, name)
+        # Not isinstance: True is an int.
         is_whole = type(found) is int
         fits = type(found) is wanted or (is_whole and wanted is float)
         if not fits or (is_whole and not 0 <= found < _MOST):

@@ -68,7 +68,9 @@ class PriceWorkers:
         while len(self._workers) < len(shares):
             self._workers.append(_Worker(self._job))
         answers = SimpleQueue[Answer | HloShardingError | None]()
+        # There may be more workers than shares: a searcher asks again and again, and for fewer plans in the end.
         for worker, share in zip(self._workers, shares, strict=False):
+            # A pipe blocks who reads or writes it: a thread for each, and one queue for all answers.
             self._listening.append(Thread(target=worker.ask, args=(share, answers), daemon=True))
             self._listening[-1].start()
         working = len(shares)
@@ -88,9 +90,11 @@ def _share_out(tasks: Sequence[Task], count: int) -> list[list[Task]]:
     for task in tasks:
         families.setdefault(family_of(task.plan), []).append(task)
     shares: list[list[Task]] = [[] for _ in range(min(count, len(families)))]
+    # Large ones first: small ones then even out what is left between the shares.
     for members in sorted(families.values(), key=len, reverse=True):
         min(shares, key=len).extend(members)
     place = {task: number for number, task in enumerate(tasks)}
+    # As the tasks come, the least bounds first: else a worker would price what its later ones leave out.
     return [sorted(share, key=place.__getitem__) for share in shares]
 
 
@@ -107,6 +111,7 @@ class _Worker:
         assert questions is not None
         assert told is not None
         try:
+            # The program goes there once, ahead of the first tasks, as `serve` reads it.
             questions.write(self._job + pickle.dumps(list(tasks)))
             questions.flush()
             self._job = b""

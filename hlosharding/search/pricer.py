@@ -45,6 +45,7 @@ class Pricer:
         """In this order."""
         self._prices.expect(task.plan for task in tasks)
         for plan, bound, known in tasks:
+            # Known prices are left out likewise, so that a search that goes on ends as one that was not interrupted.
             outcome = None if bound > self._worst_kept() else known or self._find_outcome(plan)
             if self._most is not None and isinstance(outcome, PricedPlan) and outcome.fits:
                 self._times = nsmallest(self._most, [*self._times, outcome.time_s])

@@ -94,6 +94,7 @@ class _Grouping:
         """Of values, and the sizes of groups, their rows group by group."""
 
     def rewrite(self) -> None:
+        # A copy of the list: ops are inserted ahead of their readers.
         for select in list(self.computation.instructions):
             groups = groups_of(select) if select.opcode == "select" else None
             repeated = select.operands[1] if groups is not None else select

@@ -93,6 +93,7 @@ class Climb:
         run.price(first_plans(space.machine), self.most)
         if run.best is None:  # as of a batch of few examples
             run.price(sorted((each.plan for each in space.plans), key=lambda p: p.stages), self.most)
+        # One price is left for the optimum.
         run.climb(self.most - 1)
         if run.best is not None and run.best.plan.microbatches == 1 and space.num_ops <= _MOST_CHOSEN:
             free = _chosen_freely(run.best.plan)
@@ -124,6 +125,7 @@ class _Ascent:
         """Until so many are priced in all, or no step is faster."""
         while len(priced := self.priced) < most:
             origin = next((each for each in priced if each.sized_plan not in self.done), None)
+            # As long as nothing fits steps lead to less memory, and no time is too long for that.
             if origin is None or (origin.fits and origin.time_s > _HOPE * priced[0].time_s):
                 return
             self.done.add(origin.sized_plan)
@@ -187,6 +189,7 @@ def choose_searcher(given: Searcher | None, said: Sequence[str]) -> Searcher:
     """Who is given; else `Climb` where nothing is said of the plans, by name.  Raises ScheduleError where both are."""
     if given is None:
         return Grid() if said else Climb()
+    # The batch is the program's; which plans there are it does not say.
     names = [name for name in said if name != "batch"]
     if isinstance(given, Climb | InterOp) and names:
         what = f"{', '.join(names)} are said, and a searcher that chooses plans by itself"
@@ -298,6 +301,7 @@ def _made(plan: Plan, ways: Mapping[str, int], machine: Machine) -> Iterator[Pla
 
 
 def _with_part(plan: Plan, part: str) -> Iterator[Plan]:
+    # Two ways have to be left to split weights over: with copies on all of them it is the plan of no strategy.
     rest, least = plan.data // (plan.replicas * plan.context * plan.experts), 4 if part == "replicas" else 2
     for size in _halved_and_doubled(getattr(plan, part)):
         if size < getattr(plan, part) or (rest % 2 == 0 and rest >= least):

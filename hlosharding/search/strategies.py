@@ -116,6 +116,7 @@ def join_specs(module: Module, *specs: Specs) -> dict[int, Any]:
     for each in specs:
         for number, spec in number_specs(module, each).items():
             dims = found.setdefault(number, {})
+            # JAX refuses a spec that names an axis twice; a part of an axis (tensor:(1)8) counts as the axis.
             used = {axis_of(axis) for axes in dims.values() for axis in axes}
             for dim, axes in axes_of(spec).items():
                 dims[dim] = dims.get(dim, ()) + tuple(axis for axis in axes if axis_of(axis) not in used)
@@ -165,6 +166,7 @@ def zero2(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
     """
     state = find_only_updated(module)
     floating = (p.parameter_number for p in module.entry.parameters if p.shape.is_floating)
+    # Said of them, since what no spec names takes what suits: weights would be split as the state that updates them is.
     whole = {number: spec_of({}) for number in floating if number not in batch | state}
     return whole | number_specs(module, _also_over_data(module, ways, batch, state))
 

@@ -199,6 +199,7 @@ class _Asked:
         ]
         answers = Question(self.module, None, self.before, self.run).find_answers(hits)
         better = [a for a in answers if a.time_s < a.time_before_s or a.bytes_received < a.bytes_before]
+        # Of equal keys a dict keeps the value that came last: reversed, that of the nearest.
         unlike = {(a.bytes_received, a.flops, a.time_s): a for a in reversed(better)}
         return sorted(unlike.values(), key=lambda one: one.time_s)
 

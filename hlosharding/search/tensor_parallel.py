@@ -139,6 +139,7 @@ class _WeightWalk:
                 for factor in signature.operands[number][dim]:
                     found[factor] = math.gcd(count, signature.factors[factor].size)
                     count //= found[factor]
+                    # Tiles are runs of a dim: while a major factor is not split to its end, minor ones stay whole.
                     if found[factor] < signature.factors[factor].size:
                         break
             if split and math.prod(found.values()) == self.ways:
@@ -163,6 +164,7 @@ class _WeightWalk:
                 n = place[min(of_each)]
                 self.experts[parameter.parameter_number] = dims[n], operand.shape.dims[n]
                 if operand.shape.dims[n] % self.ways_of_experts:
+                    # Experts that do not divide stay together; another dim may still be split.
                     place.pop(min(of_each))
             factor = next(iter(self._split_factors(inst, signature)), None)
             if factor is None:
@@ -221,6 +223,8 @@ class _WeightWalk:
                 dims = [operand.dimensions[dim] for dim in dims]
             elif operand.opcode == "reshape":
                 place = _longer_dims(operand)
+                # Dims of size 1 are none of `_longer_dims`: reshapes add and drop them, so no place tells which is
+                # which.
                 if place is None or any(operand.shape.dims[dim] == 1 for dim in dims):
                     return None
                 dims = [place[dim] for dim in dims]

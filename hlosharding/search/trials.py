@@ -50,6 +50,7 @@ def smallest_sets(
     As far as the bound allows; once the goal is reached, half of it counts no more.
     """
     known = wanted[:_CANDIDATES]
+    # At least all single ones, however large the program is.
     most = max(_CANDIDATES, min(_MOST_TRIALS, _MOST_INSTRUCTIONS // max(1, len(module.instructions))))
     tried, is_smallest = 0, True
     half: list[Hit] = []
@@ -65,12 +66,15 @@ def smallest_sets(
         if hits[0]:
             return hits[0], []
         half = half or hits[1]
+        # Once the trials are used up, some of this size may not have been tried.
         is_smallest &= tried < most
     return [], half
 
 
 def _sets_of_size(known: list[Annotation], size: int) -> list[tuple[Annotation, ...]]:
     """Sets of a size, those of near candidates first; one value has one sharding."""
+    # By their farthest member: combinations() alone would pair the nearest with the sixtieth before the second with the
+    # third, and trials are bounded.
     numbers = sorted(combinations(range(len(known)), size), key=lambda numbers: numbers[::-1])
     sets = (tuple(known[n] for n in chosen) for chosen in numbers)
     return [one for one in sets if len({name for name, _ in one}) == size]

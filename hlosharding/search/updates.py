@@ -35,8 +35,10 @@ def find_updated(module: Module) -> dict[Instruction, Instruction]:
             readers[parameter].append(result)
     found: dict[Instruction, Instruction] = {}
     single = [(places[result], result) for result, own in sources.items() if len(own) == 1]
+    # A heap, for results by the thousand: to look for the first one in all of them again and again was quadratic.
     while single:  # the first of them
         _, result = heappop(single)
+        # None is left where another result took it since; and it is discarded from this result's own, too, below.
         for parameter in list(sources[result]):
             found[result] = parameter
             for other in readers[parameter]:
@@ -60,6 +62,7 @@ def _sources(result: Instruction) -> Iterator[Instruction]:
         if inst in seen or inst.shape.dims != result.shape.dims:
             continue
         seen.add(inst)
+        # What is given back as it came updates nothing.
         if inst.opcode == "parameter" and inst.shape.is_floating and inst is not result:
             yield inst
         if inst.opcode in ELEMENTWISE:

@@ -70,7 +70,9 @@ class _Descent:
             if least is not None and rounds % _EVERY == _EVERY - 1:
                 self.take(self.improve(self.fit(least if self.best is None else self.best, target)))
             if rounds >= _SETTLING:
+                # A price of 0 where memory is left cannot fall: that part of the direction would shorten the step.
                 moved = np.where((prices > 0) | (over > 0), over, 0.0)
+                # Polyak's step, towards a value that is `reach` above the best bound: the optimum itself is not known.
                 step = (self.bound - bound + reach * abs(self.bound)) / max(float(moved @ moved), 1e-12)
                 prices = np.maximum(prices + step * moved / scale, 0.0)
 
@@ -78,6 +80,7 @@ class _Descent:
         """What is aimed at, node by node, where it fits beside the least memory of those that do not follow yet."""
         chosen, problem = least.copy(), self.problem
         usage = problem.usage_of(chosen)
+        # Another order each time: whoever comes first takes the memory that there is.
         for node in self.random.permutation(np.flatnonzero(chosen != target)).tolist():
             self.moves(node, chosen, int(target[node]), usage)
         return chosen
@@ -129,6 +132,7 @@ class _Descent:
         """Nodes by their distance, until they are many; where no more are connected, others that are live with them."""
         found, cells = dict[int, None](), 0
         waiting = [start]
+        # `waiting` grows while it is gone through: neighbours of what is found are put behind it.
         for node in _endless(waiting, self.random, self.free):
             if node in found or len(self.problem.costs[node]) < 2:
                 continue
@@ -138,6 +142,7 @@ class _Descent:
                     cells += table.size
                 else:
                     waiting.append(other)
+            # Without the number of all that are free it would go on for ever once all are found: `_endless` has no end.
             if cells > self.size * _CELLS or len(found) >= min(self.size * _MOST_NODES, len(self.free)):
                 break
         return list(found)
@@ -155,6 +160,7 @@ def _endless(waiting: list[int], random: np.random.Generator, free: list[int]) -
 
 def least_memory(problem: SelectionProblem, rounds: int = 60) -> Integers | None:
     """Choices that fit, whatever they cost: prices rise where they do not."""
+    # Prices are multiplied, so those of times at which memory cannot run out stay 0.
     prices = problem.tight.astype(float)
     for _ in range(rounds):
         total = np.concatenate([[0.0], np.cumsum(prices)])

@@ -19,6 +19,8 @@ def undominated(problem: SelectionProblem) -> list[Integers]:
     kept = [np.arange(len(costs)) for costs in problem.costs]
     waiting = [node for node, costs in enumerate(problem.costs) if len(costs) > 1]
     queued = set(waiting)
+    # `waiting` grows while it is gone through: where a choice went, others of its neighbours may be dominated now.  It
+    # ends, since nodes are put there only when a choice has gone.
     for node in waiting:
         queued.discard(node)
         others = sum(len(kept[other]) for other in problem.neighbours[node])

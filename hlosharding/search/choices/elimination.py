@@ -33,6 +33,7 @@ class Eliminated:
         """The choices of all."""
         found = np.zeros(len(self.kept) + len(self.best), np.int64)
         found[list(self.kept)] = chosen
+        # Whoever went last comes first: neighbours that a node had when it went may have gone after it.
         for node, neighbours, best in reversed(self.best):
             found[node] = best[tuple(found[list(neighbours)])]
         return found
@@ -57,6 +58,7 @@ def eliminate_between(problem: SelectionProblem) -> Eliminated:
     kept = sorted(run.costs)
     number = {node: n for n, node in enumerate(kept)}
     edges = {(a, b): table for a in kept for b, table in run.tables[a].items() if a < b}
+    # Those of nodes that went are live only when memory cannot run out (`_find_limited`): nothing is lost with them.
     buffers = [buffer for buffer, owner in enumerate(problem.owners.tolist()) if owner in number]
     left = SelectionProblem(
         tuple(run.costs[node] for node in kept),
@@ -93,10 +95,12 @@ class _Elimination:
                 if node in self.costs and self._may_go(node):
                     again += self.tables[node]
                     self._eliminate(node)
+            # Only a neighbour of one that went may have fewer neighbours now; all others are as they were.
             waiting = sorted(set(again) & set(self.costs), key=lambda node: len(self.tables[node]))
 
     def _may_go(self, node: int) -> bool:
         others = self.tables[node]
+        # Without a neighbour there is nobody to whose costs its own could be added: a problem has no constant.
         if node in self.fixed or not 1 <= len(others) <= _MOST_NEIGHBOURS:
             return False
         return math.prod(len(self.costs[each]) for each in (node, *others)) <= _MOST_COMPARED

@@ -63,6 +63,7 @@ def solve_by_highs(program: IntegerProgram, seconds: float, gap: float) -> Answe
         options={"time_limit": seconds, "mip_rel_gap": gap},
     )
     known = -math.inf if found.mip_dual_bound is None else float(found.mip_dual_bound)
+    # Status 2 of `scipy.optimize.milp`: nothing satisfies all rows.
     return Answer(found.x, math.inf if found.status == 2 else known)
 
 

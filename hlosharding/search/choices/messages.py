@@ -59,6 +59,7 @@ class Messages:
         gone: set[int] = set()
         while stack:
             node = stack.pop()
+            # The last two of a tree hang on each other: once one is gone the other has nothing to hang on, and stays.
             if degree[node] != 1 or node in gone:
                 continue
             (above,) = (other for other in self.tables[node] if other not in gone)
@@ -72,6 +73,7 @@ class Messages:
     def round(self, prices: Numbers) -> tuple[Integers, float]:
         """Choices, and a bound below which none is, of all costs and of memory at its prices beyond what there is."""
         total = np.concatenate([[0.0], np.cumsum(prices)])
+        # A difference of sums may come out a little below 0, and memory would then be paid for being taken.
         each = (total[self.problem.intervals[:, 1]] - total[self.problem.intervals[:, 0]]).clip(0).tolist()
         local = list(self.costs)
         for node, usages, price in zip(self.problem.owners.tolist(), self.problem.usages, each, strict=True):
@@ -82,6 +84,7 @@ class Messages:
         chosen = np.zeros(len(local), np.int64)
         self._pass(local, self.core, self.before, self.after, chosen)
         bound = self._pass(local, self.core[::-1], self.after, self.before, None)
+        # Innermost first: a branch can choose when the node on which it hangs has.
         for node, above in reversed(self.branches):
             chosen[node] = (local[node] + self.tables[above][node][:, chosen[above]]).argmin()
         return chosen, bound - float(prices @ self.problem.capacity)
@@ -106,6 +109,8 @@ class Messages:
             least = hat.min()
             bound += least
             if front:
+                # As many monotonic chains go through a node as it has neighbours on the side with more.  Each takes its
+                # share of the node's costs, so that at the same prices the bound never falls (Kolmogorov).
                 hat = (hat - least) / max(len(back), len(front))
                 for other, table in front:
                     message = (table + (hat - incoming[other, node])).min(axis=1)

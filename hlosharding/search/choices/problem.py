@@ -90,6 +90,7 @@ class SelectionProblem:
     def over_time(self, amounts: Numbers, buffers: Sequence[int] | slice = slice(None)) -> Numbers:
         """[time]: what live ones of these buffers have together, of an amount of each."""
         change = np.zeros(len(self.capacity) + 1)
+        # `change[...] += amounts` would count only one of several buffers that start at the same time.
         np.add.at(change, self.intervals[buffers, 0], amounts)
         np.subtract.at(change, self.intervals[buffers, 1], amounts)
         return np.cumsum(change)[:-1]

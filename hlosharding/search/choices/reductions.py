@@ -67,9 +67,11 @@ def merge_followers(problem: SelectionProblem) -> Reduced:
             for node in members[a]:
                 meaning[node] = meaning[node][keep]
         elif (allowed.sum(axis=0) <= 1).all() and (allowed.sum(axis=1) <= 1).all():
+            # The smaller group is told its new leader: so each node is told a logarithmic number of times.
             if len(members[a]) < len(members[b]):
                 a, b, allowed = b, a, allowed.T
             rows, columns = np.nonzero(allowed)
+            # Where all rows are left they are so in their order, and the larger group need not be gone through.
             if len(rows) < len(allowed):
                 for node in members[a]:
                     meaning[node] = meaning[node][rows]
