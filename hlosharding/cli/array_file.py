@@ -48,6 +48,7 @@ class ArrayFile:
             dims, _, dtype = np.lib.format.read_array_header_1_0(file, max_header_size=_MOST_HEADER)
             if not _is_plain(dtype) or min(dims, default=0) < 0:
                 raise ExecutionError(f"{name} in {self.path} is no array of numbers: {dtype}", remedy=_REMEDY)
+            # numpy takes the memory that a header asks for before it looks for the bytes: terabytes, of a kilobyte.
             if file.tell() + prod(dims) * dtype.itemsize != info.file_size:
                 raise ExecutionError(f"{name} in {self.path} has not the bytes of {dtype}{list(dims)}", remedy=_REMEDY)
         return dims, dtype
@@ -72,7 +73,7 @@ class ArrayFile:
     def _reading(self, name: str = "") -> Iterator[None]:
         try:
             yield
-        except (HloShardingError, MemoryError):
+        except (HloShardingError, MemoryError):  # memory that runs out is no fault of the file's
             raise
         except Exception as error:  # of damaged bytes zipfile, zlib, numpy and its tokenizer raise a dozen kinds
             what = f"cannot read {name + ' in ' if name else ''}{self.path}: {error or type(error).__name__}"

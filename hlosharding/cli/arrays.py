@@ -128,6 +128,7 @@ def difference(
         return ArrayDifference(largest, largest, bool(np.array_equal(found, expected)))
     wide = np.complex128 if found.dtype.kind == "c" else np.float64
     mine, its = found.astype(wide), expected.astype(wide)
+    # Asked first, since of two infinities the difference is nan.
     same = (mine == its) | (np.isnan(mine) & np.isnan(its))
     with np.errstate(invalid="ignore"):
         apart = np.where(same, 0.0, np.nan_to_num(np.abs(mine - its), nan=np.inf))

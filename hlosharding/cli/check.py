@@ -22,6 +22,7 @@ def execute(arguments: Namespace) -> int:
         arguments.usage_error("--update needs PLAN: the figures stand beside it")
     program = GivenProgram.of(arguments)
     count = program.num_devices
+    # Not the machine at hand: figures that are recorded on one would be broken on the next.
     partitioned = program.partition(target=program.machine(count) or machines.h100(max(1, count)))
     return _accidents(partitioned, arguments) if arguments.plan is None else _held(partitioned, arguments)
 

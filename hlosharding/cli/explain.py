@@ -14,6 +14,7 @@ from hlosharding.cli.programs import GivenProgram, present
 from hlosharding.compiler import CollectiveExplanation, explain_line, is_line
 from hlosharding.report import View, collective_explanations_view, explanations_view, split_view
 
+# Ahead of a line the colon is needed: xlamodel.py:31 is a line of a file that is called so.
 _OF_XLA = re.compile(r"xla:?(?P<which>#\d+|(?<=:).+)")
 """xla#3, or xla:model.py:31."""
 

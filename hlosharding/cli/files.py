@@ -71,6 +71,7 @@ def open_output(output: str) -> Iterator[IO[bytes]]:
         return
     with writing(output):
         sys.stdout.flush()
+        # Appended: where /dev/stdout is a file it may have lines already, and those just flushed.
         with Path(output).open("ab") as file:
             yield file
 
@@ -78,6 +79,7 @@ def open_output(output: str) -> Iterator[IO[bytes]]:
 def _stays(output: str) -> bool:
     """Does a name mean something open already (a device, a pipe, /dev/stdout), which no file can take the place of?"""
     try:
+        # /dev/stdout may be a regular file, where the shell sends it to one: its name is not to be taken by another.
         return not stat.S_ISREG(Path(output).stat().st_mode) or Path(output).absolute().parts[1] in ("dev", "proc")
     except OSError:
         return False

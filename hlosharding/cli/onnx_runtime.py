@@ -27,6 +27,7 @@ def outputs_by_onnx_runtime(model: str | bytes, given: Mapping[str, Any]) -> lis
     """The outputs of a model, by path or as bytes, on the CPU.  Raises ExecutionError where it does not run it."""
     onnxruntime: Any = importlib.import_module("onnxruntime")
     options = onnxruntime.SessionOptions()
+    # Errors come as exceptions: what it logs of them itself would stand above our line.
     options.log_severity_level = 4
     try:
         session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -266,6 +266,7 @@ def _add_diff(commands: Any) -> None:
 def _add_check(commands: Any) -> None:
     summary = "hold a program to the figures recorded beside a plan file, or name what is whole by accident, for CI"
     command = _parser(commands, "check", summary)
+    # Of one word alone argparse makes PROGRAM: `?` takes what others leave.
     command.add_argument(
         "plan", metavar="PLAN", nargs="?", help="the plan file; the figures of plan.toml are in plan.golden.toml"
     )
@@ -425,4 +426,5 @@ def _flag(command: Any, name: str, said: str) -> None:
 
 def _several(command: Any, name: str, metavar: str, said: str, read: Callable[[str], Any] | None = None) -> None:
     """May be given again and again."""
+    # One list for all: argparse copies it before it appends.
     command.add_argument(name, action="append", default=[], type=read, metavar=metavar, help=said)

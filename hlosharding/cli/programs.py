@@ -107,6 +107,7 @@ class GivenProgram:
         """What binds the inputs of an ONNX model: sizes and values of `--input`, arrays of `--inputs`."""
         file = getattr(self.arguments, "inputs", None)
         arrays = ArrayFile(file).read_all() if file and self.is_onnx else {}
+        # np.savez calls arr_0, arr_1 ... what is given by position: no input is meant by name.
         return {name: array for name, array in arrays.items() if not name.startswith("arr_")} | {
             name: _shape_or_value(name, said) for name, said in self.arguments.input
         }
@@ -159,6 +160,7 @@ class GivenProgram:
             return int(self.arguments.num_partitions)
         if self.plan.mesh is not None:
             return self.plan.mesh.num_devices
+        # P(...) is of a mesh, which was asked before.
         said = [HloSharding.parse(text) for _, text in self.plan.annotations if text.startswith("{")]
         own = read_onnx_shardings(self.source, self.arguments.configuration)
         return max([own.devices_per_stage if own is not None else 1, *(s.num_devices or 1 for s in said)])
@@ -225,6 +227,7 @@ def present(view: View, emit: str | None = None, output: str | None = None) -> N
 
 def as_json(view: View) -> str:
     """A view's record as the commands write it: indented, each list of numbers on one line."""
+    # By default Python writes NaN, which is no JSON.
     text = json.dumps(to_record(view), indent=2, allow_nan=False)
     return _NUMBERS.sub(lambda found: "[" + " ".join(found[1].split()) + "]", text)
 

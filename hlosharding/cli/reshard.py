@@ -17,6 +17,7 @@ def execute(arguments: Namespace) -> None:
     """Print the plan, and a drawing of both shardings."""
     shape = array_shape(arguments.shape)
     source, target = HloSharding.parse(arguments.source), HloSharding.parse(arguments.target)
+    # A maximal sharding names its device, and no number of them.
     devices = arguments.num_partitions or max(s.num_devices or 1 + (s.device or 0) for s in (source, target))
     plan = plan_reshard(
         shape.dims,

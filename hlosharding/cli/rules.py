@@ -23,6 +23,7 @@ def execute_rules(path: str) -> None:
     """
     source = read_whole(path, RuleError)
     try:
+        # Not as __main__: what the file does as a script is not asked for.
         exec(compile(source, path, "exec"), {"__name__": "rules", "__file__": path})
     except (Exception, SystemExit) as error:  # whatever the user's file raises
         raise RuleError(f"{type(error).__name__}: {error}", where=f"{path}:{_line(error, path)}") from error

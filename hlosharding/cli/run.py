@@ -154,5 +154,6 @@ def _comparison(apart: ArrayDifference, columns: tuple[Column, ...]) -> dict[str
 def _judge(apart: list[ArrayDifference] | None, whose: str = "one device's") -> None:
     wrong = [str(n) for n, one in enumerate(apart or ()) if not one.agrees]
     if wrong:
+        # Two streams: the table comes before the error that says what is wrong in it.
         sys.stdout.flush()
         raise ExecutionError(f"output {', '.join(wrong)} differs from {whose} run", remedy="see --tolerance")

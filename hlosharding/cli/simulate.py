@@ -20,6 +20,8 @@ from hlosharding.schedule import Schedule, parse_schedule, simulate
 from hlosharding.search import schedule_of
 from hlosharding.whole_files import read_whole
 
+# Possessive (*+), since // inside of // may be read in many ways: without it sixteen of them in a line took 17 s, and
+# each four more take a hundred times as long.
 _SCHEDULE = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|//[^\n]*)*+(?:func|program) @")
 _OF_SCHEDULES = frozenset({"command", "file", "machine", "trace", "plot", "semantics", "runtime", "most", "emit"})
 
@@ -76,6 +78,7 @@ def _simulate_schedule(arguments: Namespace, schedule: Schedule, machine_for: Ca
 
 def _check_options(arguments: Namespace) -> None:
     """Raises HloShardingError for an option that says how a program is partitioned: a schedule says that itself."""
+    # Behind -- a file may be called -x.
     usual = vars(build_parser().parse_args(["simulate", "--", arguments.file]))
     for name, value in vars(arguments).items():
         if name not in _OF_SCHEDULES and value != usual[name]:

@@ -11,6 +11,7 @@ import re
 from functools import partial
 from typing import Any
 
+# Names may hold an equals sign, as paths of dicts do (p['a=b']): the first behind which a sharding begins counts.
 _ANNOTATION = re.compile(r"(?P<name>.+?)=(?P<sharding>\{.*|(P|PartitionSpec)\(.*|\(.*)", re.DOTALL)
 
 
@@ -26,6 +27,7 @@ def read_names(text: str) -> tuple[str, ...]:
 
 def read_positive(text: str) -> int:
     """A whole number from 1 on."""
+    # int() alone would take signs, blanks and underscores, too.
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
     return int(text)
@@ -60,6 +62,7 @@ read_seed, read_rank = partial(_read_natural, "seed"), partial(_read_natural, "r
 def read_positive_float(text: str) -> float:
     """A number from 0 on."""
     with contextlib.suppress(ValueError):
+        # nan is refused with what is below 0, as it is not above.
         if (value := float(text)) >= 0:
             return value
     raise argparse.ArgumentTypeError(f"{text} is not a positive number")
@@ -78,6 +81,7 @@ def read_mesh(text: str) -> dict[str, int]:
 
 def read_input(text: str) -> tuple[str, str]:
     """'x=f32[8,16]': the name, and the shape or the value as text."""
+    # The last one: names may hold equals signs, shapes and values do not.
     name, equals, said = text.rpartition("=")
     if not (name and equals and said):
         raise argparse.ArgumentTypeError(f"{text!r} is no input: write NAME=f32[8,16], or NAME=3")

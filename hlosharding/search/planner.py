@@ -131,6 +131,7 @@ class Planner:
         """A planner that knows one strategy more, and shares what was cut already."""
         made = self._copy()
         made.strategies = {**self.strategies, name: strategy}
+        # The name may have meant another strategy.
         made._annotated = {key: module for key, module in self._annotated.items() if key.strategy != name}
         return made
 

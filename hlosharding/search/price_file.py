@@ -112,7 +112,7 @@ def _checksum(said: Iterable[object]) -> str:
 def _check(line: str, header: Mapping[str, str], path: Path) -> None:
     try:
         there = json.loads(line)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # brackets in brackets, a thousand deep, end Python's stack
         there = None
     if not isinstance(there, dict) or "version" not in there:
         raise ScheduleError(f"{path} is no file of prices", remedy="name another file")

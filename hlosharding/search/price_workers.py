@@ -55,6 +55,7 @@ class PriceWorkers:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # In this order: threads that read end when their workers are dead, and a pipe is closed when nobody reads it.
         for worker in self._workers:
             worker.kill()
         for thread in self._listening:

@@ -125,6 +125,7 @@ class _Descent:
         if found.chosen is not None:
             chosen = self.best.copy()
             chosen[nodes] = found.chosen
+            # The room of a part is a difference of sums: what fits there may not fit in the whole, by a rounding.
             if self.problem.is_feasible(chosen):
                 self.take(chosen)
 

@@ -76,5 +76,6 @@ def _written_in_place(classes: ValueClasses) -> dict[int, int]:
     for inst in classes.order:
         if inst.opcode == "dynamic-update-slice":
             [written], [over] = classes.leaves[inst], classes.leaves[inst.operands[0]]
+            # What is written into again and again is one buffer, the first one's.
             found[written] = found.get(over, over)
     return found

@@ -67,6 +67,7 @@ class OpSeconds:
         """Of a step, of the kernels of all ops but these, what they make split over all devices."""
         these = {op for name in names for op in self.ops.get(name, ())}
         rows = [row for row in cost(self.local, self.machine).rows if row.time_s and row.instruction not in these]
+        # Starts of kernels take as long however small the parts are.
         starts = self.machine.launch * sum(row.executions for row in rows)
         return starts + (sum(row.time_s for row in rows) - starts) / self.machine.num_devices
 
@@ -82,6 +83,7 @@ class OpSeconds:
             return 0.0
         inside = share * sum(count_operations(op_work(other)) for other in kernel.others)
         part = work._replace(flops=work.flops * share, transcendentals=work.transcendentals * share)
+        # One start is in `local_time`.
         launches = (kernel.starts - 1) * self.machine.launch
         return launches + local_time(part, kernel.nbytes * of_bytes, self.machine, inside)
 

@@ -199,6 +199,7 @@ def find_optimum(
             remedy="take more devices, a smaller batch, or recomputation (jax.checkpoint)",
         )
     best, *others = sorted(found, key=lambda one: one.promise)
+    # Each bound holds for every answer, whatever question it came with: the highest says most.
     return replace(best, bound_s=max(one.bound_s for one in found), others=tuple(others))
 
 
@@ -238,6 +239,7 @@ class _Run:
         found = list[Optimum]()
         for hidden in _HIDDEN:
             found += self.fitting(Weights(1 - hidden, hidden))
+            # All of it hides then: to weigh it more would count what nobody waits for.
             if not found or found[-1].spent.hidden <= found[-1].spent.compute:
                 break
         if not found and self.is_out_of_time:
@@ -273,6 +275,7 @@ class _Run:
     def _simplest(self) -> Iterator[Optimum]:
         """All on all devices; and the batch split along a dim that all of it shares.  Sums of prices do not tell which
         starts of kernels and collectives are at once; the simulation does."""
+        # The first placement of each node is the whole one (`even_placements`), unless the user says another.
         whole = self.choices.shardings(np.zeros(len(self.choices.nodes), np.int64))
         batch = [p for p in self.choices.find_examples() if p in whole]
         yield self._simulated(whole)
@@ -297,6 +300,7 @@ class _Run:
             left = max(1.0, self.end - time.monotonic())
             found = solve_choices(self.choices.problem(weights, memory), left, _GAP)
             if found.chosen is None:
+                # A bound of inf is the proof that nothing fits.
                 self.is_out_of_time |= found.bound < inf
                 return None
             self.choices.plan_reshards(found.chosen)

@@ -108,10 +108,12 @@ class ProgramChoices:
         self.table, self.seconds = ReshardTable(self.prices), OpSeconds(self.module, self.prices.machine)
         self.updated = find_updated(self.module)
         for inst in self.classes.order:
+            # A copy has the class of its operand (`ValueClasses`): there is nothing to choose or to price.
             if inst.opcode in ELEMENTWISE and inst.opcode != "copy":
                 self._add_elementwise(inst)
             elif inst.opcode not in _PASSED_ON:
                 self._add_op(inst)
+        # The next step reads what this one gives back, so it has to get where the argument lies.
         for result, parameter in self.updated.items():
             self._connect_values(result, self.node_of(parameter, 0))
 
@@ -169,6 +171,7 @@ class ProgramChoices:
         """Is less power left for products than was thought, if these are the choices?  From now on that is known."""
         rate = self._rate_of(*self._computing(chosen))
         is_less = rate < self.rate * _FALLEN
+        # The rate only falls, so prices only rise: by that `_Run._solve` ends.
         self.rate = rate if is_less else self.rate
         return is_less
 
@@ -193,6 +196,7 @@ class ProgramChoices:
         """Of a step, what reshards take there that take so long alone."""
         if edge.behind is None:
             return edge.trips * seconds
+        # XLA's combiner joins up to so many bytes; what is larger by itself goes alone.
         times = max(1.0, min(MOST_BYTES, self._bytes_behind[edge.behind]) / edge.nbytes)
         return edge.trips * seconds * self.table.share_joined(least_bytes, times)
 
@@ -239,6 +243,8 @@ class ProgramChoices:
         placements = even_placements(inst.shape.leaves[leaf].dims, self.mesh)
         if said is None:
             return placements
+        # `as_compared` spells equal shardings alike, and what is spelled alike is one object.  The user's own tiles may
+        # be uneven: then there are no others.
         return tuple(each for each in placements if as_compared(replicate_on_dims(each, open_dims)) is said) or (said,)
 
     @cached_property
@@ -264,6 +270,7 @@ class ProgramChoices:
             node = self.nodes[self.node_of(inst, 0)]
             seconds = np.array([self.seconds.of_part(inst, place) for place in node.placements])
             node.compute = node.compute + count * self._trips(inst) * seconds
+        # What an op reads twice, as in x * x, moves once.
         for operand in dict.fromkeys(inst.operands):
             if self._is_moved(operand):
                 self._connect_values(operand, self.node_of(inst, 0))

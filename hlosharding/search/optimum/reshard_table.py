@@ -69,6 +69,7 @@ class ReshardTable:
         """What reshards by which a device receives so many bytes take where XLA's combiner joins them with others to so
         many times their bytes, over what each takes alone: all start once."""
         alone, joined = (least_seconds_of_each(n * nbytes, self.prices.machine) for n in (1.0, times))
+        # `where` computes both sides, hence no division by 0.
         return np.where(alone > 0, joined / times / np.maximum(alone, _LEAST), 1.0)
 
     def plan(self, numbers: Iterable[int]) -> int:
@@ -92,6 +93,7 @@ class ReshardTable:
             nbytes, seconds = self._least(reshard)
             self._bytes.append(nbytes)
             self._seconds.append(seconds)
+            # Nothing moves then, so the bound is the price.
             self._is_planned.append(reshard.source is reshard.target)
         return number
 

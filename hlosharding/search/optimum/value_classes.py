@@ -59,6 +59,7 @@ class ValueClasses:
     def find(self, number: int) -> int:
         """The class that a number belongs to."""
         while self._parents[number] != number:
+            # Halved on the way: chains of thousands of ops would be walked again and again.
             self._parents[number] = self._parents[self._parents[number]]
             number = self._parents[number]
         return number
@@ -130,6 +131,7 @@ class ValueClasses:
     def _alike(self, inst: Instruction) -> Iterator[int]:
         """The operands that lie as the result does."""
         alike = inst.operands if inst.opcode in ELEMENTWISE else ()
+        # It is written in place: where the buffer lies, whatever the slice does.
         alike = inst.operands[:1] if inst.opcode == "dynamic-update-slice" else alike
         for operand in alike:
             [number] = self.leaves[operand]

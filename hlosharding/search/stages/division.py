@@ -54,9 +54,11 @@ class _Divider:
 
     def __init__(self, prices: RunPrices, devices: int, microbatches: int, memory_bytes: float) -> None:
         self.prices, self.microbatches = prices, microbatches
+        # Options of one size lie together: of these the table needs only the cheapest (`np.minimum.reduceat`).
         order = np.argsort(prices.devices, kind="stable")
         self.options = order[prices.devices[order] <= devices]
         """Those that there is room for, by size."""
+        # Counted in what all sizes share the table is smaller: of stages of 8 devices each, 64 are 8.
         unit = np.gcd.reduce(prices.devices[self.options], initial=devices)
         self.devices, own = devices // unit, prices.devices[self.options] // unit
         self.sizes, self.starts = np.unique(own, return_index=True)
@@ -73,11 +75,13 @@ class _Divider:
         waiting = [_Limits(0.0, 0, len(limits), 0.0)] if len(limits) else []
         while waiting and (best is None or waiting[0].bound < best.seconds):
             _, first, stop, least = heappop(waiting)
+            # The loosest limit first: if nothing fits within that, nothing does within others.
             tried = stop - 1 if best is None else (first + stop) // 2
             rest = [(tried + 1, stop, least)]
             if stages := self._divide_within(limits[tried], self.seconds):
                 way, pace = self.prices.times_of(stages, self.microbatches)
                 best = min(filter(None, (best, Division(way + pace, tuple(stages)))))
+                # Limits between the pace that was found and the one that was tried would give the same division.
                 rest.append((first, int(np.searchsorted(limits, pace)), way))
             for begin, end, least in rest:
                 if begin < end:
@@ -95,6 +99,7 @@ class _Divider:
     def _limits(self) -> Numbers:
         """All paces that a stage may have, in rising order."""
         is_run = np.triu(np.ones(self.pace.shape[1:], bool))
+        # Whoever does not fit with one microbatch, as the last stage has it, fits nowhere.
         return np.unique(self.pace[is_run & np.isfinite(self.seconds[0])])
 
     def _divide_within(self, limit: float, costs: Numbers) -> list[Stage] | None:
@@ -112,6 +117,7 @@ class _Divider:
         table = np.full((layers + 1, most + 1, self.devices + 1), np.inf)
         table[layers, 0, 0] = 0.0
         for first in reversed(range(layers)):
+            # No stage is without a layer.
             deepest = min(most, layers - first)
             for size, own in zip(self.sizes, np.moveaxis(least[:deepest, :, first, first:], 1, 0), strict=True):
                 behind = table[first + 1 :, :deepest, : self.devices + 1 - size]

@@ -91,6 +91,7 @@ class LayerPrices:
         Raises ScheduleError where there are too few layers, and as `Planner.pipeline` does.
         """
         alike = self._alike(plan)
+        # How many parts listed layers have is known only once they are cut: they are checked below.
         self._check_has_layers(sum(self.planner.trips) or plan.stages, plan)
         if alike not in self._known or self._known[alike][0].data == 1 < plan.data:  # who is alone sums nothing up
             self._known[alike] = plan, *self._price(plan)
@@ -135,6 +136,8 @@ class LayerPrices:
 
     def _price(self, plan: Plan) -> tuple[dict[str, Numbers], SentTiles]:
         count = sum(self.planner.trips)
+        # Trips are alike, so three parts tell them all (`_of_trips`); of five trips the middle one would have one, and
+        # a loop of one is none.
         parts = (2, count - 4, 2) if len(self.planner.trips) == 1 and count > 5 else (1,) * count
         cut = self.planner.on_one_submesh(plan, parts, self.machine) if parts else self._cut_listed(plan)
         figures, sent = price_layers(cut, plan.microbatches, self.machine)
