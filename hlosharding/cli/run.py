@@ -46,6 +46,7 @@ def execute(arguments: Namespace) -> None:
         # JAX traces such a model, and takes its devices before.
         choose_devices(arguments.platform, 1 if arguments.reference else program.num_devices_named)
     module = program.module
+    # Without effect where JAX runs by now, as for an ONNX model or by a rule.
     choose_devices(arguments.platform, 1 if arguments.reference else program.num_devices)
     require(arguments.platform)
     partitioned = program.partition()

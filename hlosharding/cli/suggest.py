@@ -55,6 +55,7 @@ def _nothing(arguments: Namespace) -> AnnotationError:
 
 def _apply(module: Module, found: Sequence[Suggestion], arguments: Namespace) -> None:
     """The best one in the source: as a patch behind what it saves, or, with `--output`, as a copy."""
+    # None was found where a record says so: `--emit json` goes on without.
     for best in found[:1]:
         change = best.change_source(module, arguments.apply)
         if arguments.output is None:

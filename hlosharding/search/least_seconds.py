@@ -35,7 +35,7 @@ class LeastWork:
         """
         flow, every, own = find_batch_flow(module, dict.fromkeys(batch, 0)), 0.0, 0.0
         for computation, runs in executions(module).items():
-            # What a branch may leave out, or trips that are guessed, would make it more than the step takes.
+            # A branch may not be taken, and trips may be guessed: with work of these the bound could be too high.
             is_certain = runs.is_exact and not runs.in_conditional
             for op in computation.instructions if is_certain else ():
                 seconds = runs.count * _seconds(op, machine)

@@ -190,6 +190,8 @@ class Planner:
         return StageAxes(
             mesh_of(plan.ways),
             of_weights=frozenset((EXPERTS, "tensor") if plan.sequence else (EXPERTS,)),
+            # Results of flash attention keep the split of heads: so its plans move as many bytes as those of attention
+            # written out.
             of_calls=frozenset(("tensor",) if self._has_attention else ()),
             sums_whole=frozenset(SummedWhole.over if is_whole else ()),
         )

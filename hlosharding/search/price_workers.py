@@ -69,7 +69,7 @@ class PriceWorkers:
         while len(self._workers) < len(shares):
             self._workers.append(_Worker(self._job))
         answers = SimpleQueue[Answer | HloShardingError | None]()
-        # There may be more workers than shares: a searcher asks again and again, and for fewer plans in the end.
+        # There may be more workers than shares: a searcher may ask again, for fewer plans.
         for worker, share in zip(self._workers, shares, strict=False):
             # A pipe blocks who reads or writes it: a thread for each, and one queue for all answers.
             self._listening.append(Thread(target=worker.ask, args=(share, answers), daemon=True))
@@ -102,6 +102,7 @@ def _share_out(tasks: Sequence[Task], count: int) -> list[list[Task]]:
 class _Worker:
     def __init__(self, job: bytes) -> None:
         self._job = job
+        # A file, since nobody reads it as long as the worker runs: a pipe would be full at some time, and stop it.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the process)
         # A strategy may be a function of a module of the user's.
         self._process = python_child.start(*_SERVE, python_child.own_path(), self._errors)

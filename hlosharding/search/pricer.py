@@ -53,6 +53,7 @@ class Pricer:
 
     def _worst_kept(self) -> float:
         """Plans that take longer are not among the fastest."""
+        # No length is None: where all are wanted none is left out.
         return self._times[-1] if len(self._times) == self._most else float("inf")
 
     def _find_outcome(self, plan: SizedPlan) -> Outcome:

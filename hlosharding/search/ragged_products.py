@@ -100,6 +100,7 @@ class _Grouping:
             repeated = select.operands[1] if groups is not None else select
             if groups is not None and repeated.opcode == "broadcast" and groups.dim not in repeated.dimensions:
                 found = self._rows_of_each(repeated.operands[0], groups.sizes, select)
+                # Not by shape: the groups are its first dim, and may be another one of what is masked.
                 if found is not None and found.shape.size == repeated.shape.size:
                     rewrite.replace_operand(select, 1, self._move_groups(found, groups.dim, select))
 

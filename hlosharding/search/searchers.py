@@ -135,6 +135,7 @@ class _Ascent:
         """Those that are new, until so many are priced in all."""
         space = self.space
         fitting = (plan for plan in plans if plan.divides(space.batch_size) and space.may_be(plan))
+        # Two steps may lead to one plan.
         new = dict.fromkeys(each for p in fitting if (each := SizedPlan(p, space.batch_size)) not in self.known)
         self.known.update(self.ask(list(new)[: max(0, most - len(self.priced))]))
 

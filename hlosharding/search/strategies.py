@@ -230,6 +230,7 @@ def split_arguments(module: Module, ways: Ways, *specs: Specs) -> Module:
     made = annotate(module, {parameters[number].name: spec for number, spec in wanted.items()}, mesh=mesh)
     said = {p.id: made.shardings[p.id] for p in made.entry.parameters if p.parameter_number in wanted}
     constraints = dict(_constraints(made, module, mesh))
+    # Left without a sharding such a call is refused by propagation, which fsdp, zero1 and zero2 ask where weights lie.
     for call in [inst for inst in made.instructions if is_sharding_call(inst) and inst not in constraints]:
         rewrite.change_opcode(call, "copy")  # of other axes, or of some dims alone: it says nothing here
     said |= {call.id: sharding for call, sharding in constraints.items()}

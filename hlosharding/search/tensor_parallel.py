@@ -74,10 +74,14 @@ class _WeightWalk:
     def _walk_op(self, inst: Instruction) -> None:
         if inst.opcode == "while":
             self._walk_through(inst)
+        # Attention may be a function that is called: unless it is walked into, the output's weight is split by columns,
+        # the heads are gathered for it, and later products sum over activations.
         if inst.opcode == "call":
             self._walk_into(inst)
         if inst.opcode == "get-tuple-element":
             self._know_element(inst)
+        # What a barrier keeps in memory is split as it was made: without, plans with sequence parallelism and float8
+        # had other products than Megatron's.
         if inst.opcode == "opt-barrier":
             self.split[inst] = self.split.get(inst.operands[0], {})
         is_call = fused_attention(inst) is not None

@@ -38,7 +38,7 @@ def find_updated(module: Module) -> dict[Instruction, Instruction]:
     # A heap, for results by the thousand: to look for the first one in all of them again and again was quadratic.
     while single:  # the first of them
         _, result = heappop(single)
-        # None is left where another result took it since; and it is discarded from this result's own, too, below.
+        # Another result may have taken it since, and none is left.  A list, as it is discarded from these, too, below.
         for parameter in list(sources[result]):
             found[result] = parameter
             for other in readers[parameter]:

@@ -44,6 +44,7 @@ class OptimumOf:
         return self._known[key]
 
     def __reduce__(self) -> Any:
+        # Without what is known: it is keyed by modules, and graphs are too deep for pickles.
         return OptimumOf, (self.machine,)
 
     def _specs(self, module: Module, ways: Ways, batch: frozenset[int]) -> Specs:

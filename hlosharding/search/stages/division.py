@@ -131,6 +131,7 @@ class _Divider:
         for behind in reversed(range(count)):
             sizes = self.sizes[self.sizes <= devices]
             rest = table[first + 1 :, behind, devices - sizes]
+            # Found again from what is left to pay: the table keeps costs alone, not who made them.
             costs = least[behind, : len(sizes), first, first:].T + rest
             further, size = np.unravel_index(int(costs.argmin()), costs.shape)
             last, own = first + int(further), slice(self.starts[size], [*self.starts, None][size + 1])

@@ -111,6 +111,7 @@ class _Layer:
 
     @property
     def summed(self) -> float:
+        # What is still a partial sum is reduced once, behind the last microbatch.
         return sum(term.device_bytes for term in self._terms if without_partials(term.sharding) == term.sharding)
 
     @property
