@@ -100,6 +100,7 @@ def _differences(
 def one_device(module: Module, given: Arrays) -> Arrays:
     """Outputs of the unpartitioned module on one CPU device."""
     weights = [np.asarray(module.weights[p.name]) for p in module.entry.parameters if p.name in module.weights]
+    # Weights of an ONNX model are the program's last parameters.
     outputs = xla_bridge.run_proto(module.to_hlo_proto(), [[array] for array in (*given, *weights)])
     return [copies[0] for copies in outputs]
 

@@ -33,6 +33,7 @@ class PlanPrices:
         self._members = _group_by_family(plans)
         self._last: tuple[object, _Family] | None = None
 
+    # Else a search collects again and again what it still holds: of 78.9 CPU seconds for DeepSeek 16B that was 10.3.
     @collector_comes_after
     def simulate(self, wanted: SizedPlan) -> ScheduleSimulation:
         """A step, as its own cut runs it.  Raises ScheduleError where it cannot be cut so."""

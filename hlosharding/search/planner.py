@@ -100,6 +100,8 @@ class Planner:
 
     @cached_property
     def _of_experts(self) -> Planner:
+        # Of a small layer with sorted tokens 176 kB move so on four devices; 912 did with its experts' weights split by
+        # hand.
         return self._of_program(group_by_expert(self.module))
 
     @cached_property

@@ -89,6 +89,7 @@ def _share_out(tasks: Sequence[Task], count: int) -> list[list[Task]]:
     """What each of the workers does: families whole, about as much for all."""
     families: dict[object, list[Task]] = {}
     for task in tasks:
+        # Prices of a family are told from each other: parted, they would be others than those of one process.
         families.setdefault(family_of(task.plan), []).append(task)
     shares: list[list[Task]] = [[] for _ in range(min(count, len(families)))]
     # Large ones first: small ones then even out what is left between the shares.

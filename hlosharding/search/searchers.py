@@ -167,6 +167,7 @@ class InterOp:
         best = [each.plan for each in sorted(promising)]
         alone = [plan for plan in best[: self.most] if plan.stages == 1][:1]
         first = [plan for plan in first_plans(space.machine) if plan.stages == 1]
+        # Of Wide-ResNet 1B on four V100s 4/1/1/16 zero1 takes 44.9 s, the best of two stages 49.0.
         in_parts = (replace(plan, microbatches=max(self.rounds)) for plan in first if plan.strategy == "zero1")
         whole = dict.fromkeys((*first, *in_parts, *alone))
         chosen = [plan for plan in best if plan.stages > 1][: self.most]

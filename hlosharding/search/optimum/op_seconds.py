@@ -56,6 +56,7 @@ class OpSeconds:
     def of_product(self, op: Instruction, split: OpSplit) -> float:
         """Of these, those of a product that is longer than its launch and the traffic of memory."""
         work = op_work(op)
+        # Products with exponentials between are attention, which `cost` leaves out of those that power limits, too.
         if work.matrix is None or work.transcendentals:
             return 0.0
         part = work._replace(matrix=_matrix(op, work, split), flops=work.flops * split.work)
