@@ -87,6 +87,7 @@ def price_facts(
     """All that decides the prices of plans."""
     planner = sizes.planner(sizes.given)
     every = sorted(plans)
+    # Functions have no text that tells them apart: which strategy it is what it gives the arguments says.
     stages = sorted({each.plan.stage for each in every})
     return {
         "program": digest(planner.module).hex(),

@@ -100,6 +100,7 @@ class Messages:
             for other, _ in front:
                 hat = hat + incoming[other, node]
             if chosen is not None:
+                # Those behind have chosen, so costs of these choices count in place of messages from there.
                 own = hat
                 for other, _ in back:
                     own = own + self.tables[other][node][:, chosen[other]]

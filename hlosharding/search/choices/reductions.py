@@ -93,6 +93,7 @@ def _merged(problem: SelectionProblem, leader: list[int], meaning: list[Integers
     for (first, second), table in zip(problem.pairs.tolist(), problem.pair_costs, strict=True):
         a, b = int(leaders[first]), int(leaders[second])
         if a == b:
+            # Paired, not crossed: both ends follow one choice.
             costs[a] = costs[a] + table[meaning[first], meaning[second]]
             continue
         table = table[np.ix_(meaning[first], meaning[second])]

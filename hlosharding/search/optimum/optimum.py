@@ -135,6 +135,7 @@ class _Climb:
     @property
     def may_try(self) -> bool:
         """Were fewer tried than may be?"""
+        # The start is among them.
         return len(self.tried) <= self.steps
 
     def improve(self, parameter: Instruction) -> bool:
