@@ -143,6 +143,7 @@ def is_cse_mark(sharding: HloSharding) -> bool:
 
 def clear_cse_marks(graph: PropagationGraph) -> bool:
     """Drop shardings of earlier CSE-prevention runs; was there any?"""
+    # By identity: the same sharding without the mark is equal to it, for `==` ignores metadata.
     marks = {id(s) for s in graph.distinct_shardings() if is_cse_mark(s)}
     if marks:
         graph.sharding = [None if id(s) in marks else s for s in graph.sharding]
@@ -165,6 +166,7 @@ def assign_metadata(graph: PropagationGraph) -> bool:
 
 def strip_metadata(graph: PropagationGraph) -> bool:
     """Take all metadata off; did any change?"""
+    # By identity, too: of equal shardings that are spelled differently each keeps its spelling.
     new = {id(s): s.without_metadata() for s in graph.distinct_shardings()}
     changed = any(id(s) != number for number, s in new.items())
     if changed:
@@ -242,6 +244,7 @@ def find_provided(graph: PropagationGraph, *, to_outputs: bool, to_parameters: b
     root = graph.entry_root
     sharding = graph.sharding[root]
     if not to_outputs and not (sharding is not None and sharding.is_unknown()):
+        # A loop shares its sharding with its body, which propagation may change: the result is held fast on a copy.
         if graph.is_loop(root):
             copy = graph.copy_behind_root()
             graph.sharding[copy] = sharding

@@ -154,4 +154,5 @@ def divides_evenly(shape: Shape, sharding: HloSharding) -> bool:
         return all(map(divides_evenly, shape.tuple_shapes, parts))
     if not sharding.is_tiled():
         return True
+    # Not strict: behind the data dims stand those of subgroups, which split no dim of the shape.
     return all(size % ways == 0 for size, ways in zip(shape.dims, sharding.tiles.dims, strict=False))

@@ -126,6 +126,7 @@ def operand_base(graph: PropagationGraph, i: int, position: int) -> int:
 def holder(graph: PropagationGraph, i: int, leaf: int) -> ValueLeaf:
     """The operand of a tuple that became one of its leaves."""
     first = graph.instructions[i].shape.first_leaves
+    # An empty tuple has no leaves, so several operands may begin at one leaf: the last of them is the one that has it.
     position = bisect_right(first, leaf) - 1
     operand = graph.operands[i][position]
     return operand, None if leaf_count(graph, operand) is None else leaf - first[position]

@@ -21,9 +21,12 @@ from hlosharding.sharding import HloSharding
 def run_level(state: PropagationState, level: int) -> bool:
     """Sweep until a whole round changes nothing; was anything improved?  For levels 0 to 3, and once more for 3."""
     state.level = level
+    # XLA runs the last level once more when shard groups have been made to agree.  Where nothing has changed since the
+    # first time, there is nothing to find.
     if state.is_settled and level == policy.LAST_LEVEL:
         return False
     _start_level(state, level)
+    # For the time being: a change in any round below takes it back.
     state.is_settled = level == policy.LAST_LEVEL
     changed = False
     try:
@@ -60,6 +63,7 @@ def _sweep(state: PropagationState, start: int, end: int) -> tuple[bool, bool]:
     improved = refined = False
     if state.nodes.group_of:
         improved, refined = group_sweep(state, start, end)
+    # Forward has come past all up to `last`, backward past all from `first` on: as yet past nothing here.
     state.forward.first, state.forward.last = 0, start - 1
     state.backward.first, state.backward.last = end, end - 1
     for sweep in (forward_sweep, backward_sweep):
@@ -76,10 +80,12 @@ def _start_level(state: PropagationState, level: int) -> None:
     if level <= 1:
         # Level 0 knows no merging: nothing that was tried there counts.
         _mark_neighbours(state)
+    # Where its operands tie, a dot depends on users far ahead, and a change of these calls only their neighbours back.
     for p in (*nodes.look_ahead, *nodes.open_dims):
         forward[p] = LATER
     for p in nodes.special_backward:
         backward[p] = LATER
+    # Below this level a broadcast took nothing from users and gave nothing: what they saw counts from here on.
     if level == policy.BROADCAST_BACKWARD_LEVEL:
         for p in nodes.beside_broadcasts:
             backward[p] = LATER
@@ -174,6 +180,8 @@ def _take(state: PropagationState, p: int, answer: tuple[int, tuple[int, ...] | 
     number, positions, settled = answer
     reads = state.nodes.inputs[p]
     state.change(p, number, "operands", reads if positions is None else tuple([reads[n] for n in positions]))
+    # What is connected to p across computations has followed it, and p may read one of these: then it is to be tried
+    # again, and the answer, which knew the old operands, does not settle that.
     if settled and p not in state.nodes.connected:
         state.forward.state[p] = DONE
 
@@ -197,7 +205,9 @@ def _infer(state: PropagationState, p: int, key: Any, *, known_tie: bool) -> Ans
     answer: Answer = None
     if outcome is not None:
         number, positions = state.number(outcome[0]), outcome[1]
+        # None stands for all operands, so that their places need not be gathered each time the answer is used.
         from_all = positions == tuple(range(len(key) - 1))
+        # Who had to look ahead may take more when the users there have changed.
         settled = not ahead and _takes_no_more(state, op, (number, *key[1:]))
         answer = number, None if from_all else positions, settled
     if ahead:
@@ -220,6 +230,7 @@ def _takes_no_more(state: PropagationState, op: OpView, key: tuple[int, ...]) ->
         return memo[key] is None
     asked: list[None] = []
     operands = _operands_of(state, key)
+    # An answer for which the users ahead were asked holds for these users alone, and not under this key.
     if infer_forward(op, state.shardings[key[0]], operands, state.level, lambda: asked.append(None)) or asked:
         return False
     memo[key] = None
@@ -264,12 +275,16 @@ def backward_sweep(state: PropagationState, start: int, end: int) -> tuple[bool,
                 sources += [user] if receiver.take(user, edge) else []
                 continue
             if receiver is not None:
+                # This user reads the tuple as a whole, and is to meet what the readers of elements before it gave.
+                # Nothing is left to settle then: a new receiver begins behind it.
                 receiver = receiver.settle()
             key = current[p] * _PAIR + theirs if edge.plain else _key_of_use(state, p, user, edge)
             better = memo.get(key)
             if better is None:
                 better = memo[key] = _infer_from_user(state, p, user, edge)
             if better:
+                # As in XLA's InferShardingFromUsers each user meets what those before it have made of the value.
+                # Neighbours are called back once, behind the last.
                 current[p] = better
                 sources.append(user)
         if receiver is not None:

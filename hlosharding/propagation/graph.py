@@ -120,6 +120,7 @@ class PropagationGraph:
 
     def distinct_shardings(self) -> list[HloSharding]:
         """Every sharding in use, once: thousands of instructions share a few."""
+        # By identity, since `==` ignores metadata and spelling, and both matter to some of those who ask.
         return list({id(s): s for s in self.sharding if s is not None}.values())
 
     def control_flow(self) -> list[int]:
@@ -157,6 +158,7 @@ class PropagationGraph:
             self.order[computation] = [i for i in self.order[computation] if i not in self.copies]
         for i in self.copies:
             self.order[self.computation[i]].append(i)
+            # Post order starts from instructions without users, in the order of the list: others may stand anywhere.
             if not self.users[i]:
                 self._post_orders.pop(self.computation[i], None)
 
@@ -202,6 +204,7 @@ class PropagationGraph:
         by_id = list(module.instructions)
         for i in self.copies:
             rewrite.change_opcode(by_id[i], _COPY)
+        # The copy behind the root has the next free id, which `module` does not have yet: it is appended below.
         module.shardings = {n: s for n, s in enumerate(self.sharding) if s is not None and n < len(by_id)}
         for i in self.bypassed:
             operand = by_id[i].operands[0]
@@ -236,6 +239,7 @@ class PropagationGraph:
             if self.users[start]:
                 continue
             current, waiting = start, iter(before[start])
+            # No recursion: a chain of operands may be longer than Python's stack is deep.
             above: list[tuple[int, Iterator[int]]] = []
             while True:
                 for operand in waiting:
@@ -257,6 +261,8 @@ class PropagationGraph:
             return self.operands
         found = list(self.operands)
         for i in self._controlled:
+            # XLA's ComputeInstructionPostOrder puts them onto its stack behind the operands: the last one comes off
+            # first.
             found[i] = (*(p.id for p in reversed(self.instructions[i].control_predecessors)), *found[i])
         return found
 

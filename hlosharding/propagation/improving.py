@@ -64,6 +64,7 @@ def improved_leaves(
     pairs = list(zip(new, old, strict=True))
     if any(is_strictly_better(a, b) for a, b in pairs) and not any(is_strictly_better(b, a) for a, b in pairs):
         return new
+    # With these leaves the whole tuple would be manual, and `improve` refuses that of a whole tuple.
     if rest_is_manual and all(leaf.is_manual() for leaf in new):
         return None
     return _merged_leaves(old, new, combine)

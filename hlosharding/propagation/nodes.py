@@ -101,6 +101,7 @@ class Nodes:
         for computation in self.callers:
             for i in graph.parameters[computation]:
                 passed = data_flow.caller_operand(graph, i, self.callers)
+                # Either of them may stand in a computation that is left out.
                 if passed is not None and min(place[i], place[passed]) >= 0:
                     if self.inputs is self.operands:
                         self.inputs = list(self.operands)
@@ -117,6 +118,7 @@ class Nodes:
         for i in self.provided:
             if self.place[i] >= 0:
                 self.forward_level[self.place[i]] = self.backward_level[self.place[i]] = policy.NEVER
+        # Behind those that are provided, for most of these are, too, and their open dims may be refined all the same.
         for i in self.notes.unspecified:
             if self.place[i] >= 0:
                 self.forward_level[self.place[i]] = self.backward_level[self.place[i]] = REFINABLE
@@ -124,6 +126,7 @@ class Nodes:
     def _close_edges(self) -> None:
         """Roots and parameters of computations may take from one side only, or from none."""
         for computation in self.computations:
+            # What is manual is taken from users whether or not tilings may be: beside it no edge is shut.
             may_give = self.has_manual or self.to_parameters or computation in self.callers
             for p in [self.place[i] for i in self.graph.parameters[computation]]:
                 if not self.inputs[p]:
@@ -137,6 +140,7 @@ class Nodes:
     def _forward_level(self, op: OpView) -> int:
         if not op.operand_shapes and not op.is_parameter:
             return policy.NEVER
+        # The wait for level 3 is for tilings: a manual operand makes a broadcast manual as soon as anything may pass.
         if op.opcode in policy.BROADCASTS and not self.has_manual:
             return policy.BROADCAST_FORWARD_LEVEL
         return op.through if op.receives or op.takes_replicated or self.has_manual else policy.NEVER
@@ -206,6 +210,7 @@ class Nodes:
         self.special_backward |= self.open_dims.keys() | self.conversions
         self.refined_forward = set(self.open_dims)
         self.refined_backward = {p for p in self.special_backward if self.backward_level[p] == REFINABLE}
+        # Any value may then have a manual user, which counts before all others.
         self.special_backward.update(range(len(ops)) if self.has_manual else ())
         for p in self._of_opcodes(policy.REPLICATES_OPERANDS):
             self.special_backward.update(self.operands[p])

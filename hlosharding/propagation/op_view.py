@@ -29,6 +29,7 @@ class ParallelDims:
     output: tuple[int, ...]
 
 
+# Compared by identity: `OpTable` makes equal ops one object, and tables are keyed by it.
 @dataclass(eq=False)
 class OpView:
     """What inference may know of an instruction apart from shardings."""

@@ -75,6 +75,7 @@ class OpTable:
             count = len(followers)
             aggressive = followers[0] != root if count == 1 else count == 2 and root in followers
             if len(reads) == 2:
+                # None where both operands are one value: its two places are one edge then.
                 read: Any = shapes[reads[0]], shapes[reads[1]] if reads[0] != reads[1] else None
             else:
                 read = shapes[reads[0]] if len(reads) == 1 else self._read(reads)

@@ -24,6 +24,8 @@ ANY_LEVEL = _words(
     "call concatenate copy dynamic-slice dynamic-update-slice get-tuple-element opt-barrier reshape tuple"
     " transpose while"
 )
+# XLA gives the way forward through a broadcast the lowest priority: else a small operand would decide how the large
+# result lies, which would then be resharded.
 BROADCAST_FORWARD_LEVEL = 3
 BROADCAST_BACKWARD_LEVEL = 2
 LAST_LEVEL = 3
@@ -131,6 +133,7 @@ def is_pass_through_call(instruction: Instruction, target: str) -> bool:
 def batch_dims(instruction: Instruction) -> int:
     """Leading dims along which a custom call may be split: JAX marks its linear algebra so (`num_batch_dims`)."""
     count = instruction.frontend_attributes.get("num_batch_dims", "")
+    # Anybody may have written the attribute: what is no number counts as none.
     return int(count) if count.isdecimal() else 0
 
 

@@ -162,6 +162,7 @@ def propagate(
     outputs = module.open_outputs if to_outputs is None else to_outputs
     parameters = module.open_parameters if to_parameters is None else to_parameters
     options = _Options(is_spmd, propagate_metadata, _vector(outputs), _vector(parameters), cse_prevention_only)
+    # A bare name would pass for a collection, of its letters.
     names = (execution_threads,) if isinstance(execution_threads, str) else execution_threads
     with blaming(module):
         graph = PropagationGraph(module)
@@ -210,9 +211,11 @@ def _prepare(
     graph: PropagationGraph, notes: Annotations, boundary: boundaries.OpenBoundary, trail: Trail, *, is_spmd: bool
 ) -> PropagationState:
     annotations.check_while_bodies(graph)
+    # Before it is found what is provided: an annotation on one of several connected instructions is one on all.
     callers = data_flow.connect(graph, trail)
     outputs, parameters = boundary.any_output, boundary.any_parameter
     fixed = annotations.find_provided(graph, to_outputs=outputs, to_parameters=parameters)
+    # Not before: an unknown sharding is not provided and may still change, a replicated one could not.
     annotations.unknown_becomes_replicated(graph)
     nodes = Nodes(graph, notes, callers, fixed, spmd=is_spmd, to_outputs=outputs, to_parameters=parameters)
     return PropagationState(nodes, trail)
@@ -293,6 +296,7 @@ def _keep_cse_marks(graph: PropagationGraph, original: list[HloSharding | None])
             sharding = graph.sharding[i]
             if sharding is None:
                 continue
+            # The copy behind the root is younger than the list.
             before = original[i] if i < len(original) else None
             operands = graph.operands[i]
             scalar = graph.opcode[i] in BROADCASTS and graph.instructions[operands[0]].shape.rank == 0

@@ -87,6 +87,7 @@ class TupleReceiver:
         self._state, self._place, self._changed = state, p, False
         own = state.at(p)
         self._leaves: list[HloSharding] | None = None if own is None else list(own.tuple_elements)
+        # Counted once and then kept: if each of n readers of elements looked at all leaves, that would cost n * n.
         self._not_manual = sum(not leaf.is_manual() for leaf in self._leaves or ())
 
     def take(self, user: int, edge: Edge) -> bool:

@@ -65,6 +65,7 @@ class PropagationState:
         """The number of a sharding in this run (by spelling)."""
         if sharding is None:
             return 0
+        # Not by value: equal shardings may be spelled differently, and an answer is spelled as its question was.
         number = self._numbers.get(sharding.uid)
         if number is None:
             number = self._numbers[sharding.uid] = len(self.shardings)
@@ -144,6 +145,8 @@ class PropagationState:
                 continue
             for member in members:
                 q = nodes.place[member]
+                # A member that agrees is left alone, however it is spelled.  This also ends the walk, for families lead
+                # back to one another.
                 if member in nodes.provided or (self.current[q] and self.at(q) == self.at(p)):
                     continue
                 old = self.current[q]
@@ -189,6 +192,7 @@ class PropagationState:
                 waiting += nodes.operands[user]
         while waiting:
             p = waiting.pop()
+            # A place that is not kept has none behind it that is: there the walk ends.
             if p in self.ahead:
                 del self.ahead[p]
                 waiting += nodes.operands[p]

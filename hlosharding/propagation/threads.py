@@ -53,5 +53,6 @@ def bring_back(graph: PropagationGraph, hidden: dict[int, HloSharding]) -> None:
     for i, sharding in hidden.items():
         graph.sharding[i] = sharding
     copy = graph.root_copy
+    # A loop that is the root of a hidden entry had no sharding when the copy behind it was made.
     if copy is not None and graph.operands[copy][0] in hidden:
         graph.sharding[copy] = hidden[graph.operands[copy][0]]

@@ -73,9 +73,12 @@ class Worklist:
         """
         state, p = self.state, start - 1
         while (p := state.find(TODO, p + 1, end)) >= 0:
+            # Before it is tried, for trying it may set it to TODO again: open dims do so until they are refined.
             state[p] = DONE
             self.last = p
             yield p
+        # The backward sweep comes behind the whole forward one, also behind places that were not to do.  Downwards
+        # needs no such line: no sweep of this computation comes behind it.
         self.last = end - 1
 
     def downwards(self, start: int, end: int) -> Iterator[int]:

@@ -57,6 +57,7 @@ def _last_change(trail: Trail, value: ValueLeaf, before: int | None) -> int | No
     return number
 
 
+# It looks at all leaves of a tuple, and is asked by every chain that comes by this step.
 @lru_cache(maxsize=1 << 10)
 def _changed_leaf(step: Change) -> int | None:
     """Of a tuple the last leaf that the step changed, a split one before others."""

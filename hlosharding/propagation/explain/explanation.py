@@ -171,6 +171,7 @@ class Explanation(InNotebooks):
         yield str(self.links[0])
         hidden = 0 if whole else len(self.links) - 1 - _SHOWN
         for n, (link, cause) in enumerate(zip(self.links, self.links[1:], strict=False)):
+            # The middle is left out: a reader asks what the value took first, and whose annotation the chain ends at.
             if hidden > 0 and _SHOWN - 4 <= n < _SHOWN - 4 + hidden:
                 if n == _SHOWN - 4:
                     yield f"  ... {hidden} more"

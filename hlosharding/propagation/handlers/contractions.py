@@ -104,6 +104,7 @@ def _dot(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> Non
         return
     first = _winner(op, receiver, left, right)
     receiver.set(right if first else left, first)
+    # The one that lost may still refine the winner's tiles, where the two merge.
     receiver.improve(left if first else right, 1 - first)
 
 

@@ -23,6 +23,7 @@ def _reduce(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> 
             receiver.improve_leaf(source, n, n, aggressive=op.aggressive)
             continue
         split = source.is_tiled() and any(source.num_tiles_along(d) > 1 for d in op.instruction.dimensions)
+        # As XLA, which supports a reduction along a split dim in SPMD alone.
         if source.is_replicated() or (split and not op.spmd):
             offered = replicate_all_data_dims(source)
         else:

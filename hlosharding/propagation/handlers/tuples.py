@@ -32,6 +32,7 @@ def _tuple(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> N
     if not any(map(is_partitioned, operands)):
         return
     old = receiver.sharding
+    # At least one: the sharding of an empty tuple has one leaf, too.
     leaves = list(old.tuple_elements) if old is not None else [HloSharding.replicate()] * max(1, len(op.shape.leaves))
     sources = []
     place = 0
