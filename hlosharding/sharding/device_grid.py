@@ -102,6 +102,7 @@ class DeviceGrid:
         found = np.zeros(len(self.place), np.int64)
         for a in axes:
             found = found * self.sizes[a] + self.coordinates[:, a]
+        # It is remembered: all who ask get this very array.
         found.flags.writeable = False
         return found
 
@@ -109,6 +110,7 @@ class DeviceGrid:
     def groups(self, axes: Axes) -> tuple[Dims, ...]:
         """Devices that differ along `axes` only, in the order of those axes."""
         rest = tuple(a for a in range(len(self.sizes)) if a not in axes)
+        # The last key counts first: group by group, and in each along the axes.
         order = np.lexsort((self.position(axes), self.position(rest)))
         return tuple(map(tuple, order.reshape(-1, self.product(axes)).tolist()))
 
@@ -139,6 +141,7 @@ class DeviceGrid:
         if places is None:
             return None
         places = places if ordered else np.sort(places)
+        # Groups may be listed in any order: by their first members they stand as the grid counts.
         found = _digits_by_dim(places[np.argsort(places[:, 0])])
         return found[1] if found is not None else None
 
@@ -200,6 +203,7 @@ def _cut(digits: Iterable[Digit], dims: Sequence[int]) -> tuple[Digits, ...] | N
             if left == 1:
                 stride, left = next(waiting)
             size = math.gcd(dim, left)
+            # Neither ends where the other does, so no cut makes both of them whole axes.
             if size < min(dim, left):
                 return None
             dim, left = dim // size, left // size

@@ -202,6 +202,7 @@ class HloSharding(ShardingValue):
             where = self.memo["tile_index"] = {d: i for i, d in enumerate(self.tiles.flat)}
         if device not in where:
             raise ShardingError(f"device {device} holds no tile of {self}")
+        # Subgroup dims are the minor ones: devices that hold the same tile follow one another.
         place = where[device] * self.num_tiles // self.total_num_tiles
         return tuple(map(int, np.unravel_index(place, self.data_dims)))
 

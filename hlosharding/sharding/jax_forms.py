@@ -120,6 +120,7 @@ def from_jax(cls: type[S], sharding: Any, ndim: int) -> S:
         return sharding
     if hasattr(sharding, "mesh") and hasattr(sharding, "spec"):
         return cls.from_named_form(form_of_spec(sharding.mesh, sharding.spec, ndim))
+    # JAX lowers it to this, too, whichever device it names.
     if type(sharding).__name__ == "SingleDeviceSharding":
         return cls.replicate()
     text = _HLO_TEXT.search(str(sharding)) if type(sharding).__name__ == "GSPMDSharding" else None

@@ -28,6 +28,7 @@ def is_local_reshape(source: HloSharding, dims: Dims, target: HloSharding, resul
         return False
     for here, there in reshape_runs(dims, result_dims):
         one, two = _long(source, dims, here), _long(target, result_dims, there)
+        # A dim that stays what it is may be uneven: its tiles hold the same rows before and after, padding included.
         if len(one) == len(two) == 1 and dims[one[0]] == result_dims[two[0]]:
             if source.data_dims[one[0]] != target.data_dims[two[0]]:
                 return False

@@ -33,6 +33,7 @@ def memoised(function: Callable[P, R]) -> Callable[P, R]:
     (2, 2)
     """
     signature = inspect.signature(function)
+    # An annotation is text where a module postpones its evaluation, and a class elsewhere.
     kinds = [str(p.annotation).rsplit(".")[-1].rstrip("'>") for p in signature.parameters.values()]
     first, *others = (i for i, kind in enumerate(kinds) if kind == "HloSharding")
     look_up = _with_two(function, first, *others) if others else _with_one(function, first)
@@ -46,6 +47,7 @@ def memoised(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return look_up(args)
         except TypeError:
+            # There is a list among the arguments, most likely.  To look for one before would cost all calls without.
             frozen = tuple(tuple(a) if isinstance(a, list | range) else a for a in args)
             hash(frozen)
             return look_up(frozen)

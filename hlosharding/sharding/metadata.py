@@ -49,6 +49,7 @@ class OpMetadata:
 
 
 def _escape(text: str) -> str:
+    # Backslashes first, or those that stand before quotes would be doubled.
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

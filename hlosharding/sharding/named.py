@@ -159,6 +159,7 @@ class AxisUse:
         for before, after in spans:
             if (start, end) == (before, after) or (start < after and before < end):
                 raise ShardingError(f"axis {axis} is used twice")
+            # The later part must begin at a multiple of where the earlier one ends, or the axis cannot be cut at both.
             if max(start, before) % min(end, after):
                 other = AxisRef(axis.name, before, after // before)
                 raise ShardingError(f"sub-axes {axis} and {other} do not fit together")
@@ -206,5 +207,7 @@ def _axis_parts(form: NamedForm) -> list[AxisPart]:
     found: list[AxisPart] = []
     for name in form.mesh.names:
         ends = sorted(cuts[name])
+        # An axis of size 1 has nothing to cut, and is a part all the same: dims may name it.
         found += [(name, a, b) for a, b in pairwise(ends)] or [(name, 1, 1)]
+    # Without any axis there is still one device, and an array of tiles needs a dim.
     return found or [("", 1, 1)]

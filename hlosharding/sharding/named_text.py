@@ -76,6 +76,7 @@ def _mesh(scan: Scanner) -> MeshInfo:
 
 def _device_ids(scan: Scanner, sizes: list[int]) -> Any:
     before = scan.position
+    # The comma may also be the one behind the mesh.
     if not (scan.accept(",") and scan.word() == "device_ids"):
         scan.position = before
         return None

@@ -62,6 +62,7 @@ def _find(sharding: ShardingValue, mesh: MeshInfo) -> NamedForm | None:
     if sharding.kind != "tiled" or sharding.tiles.num_elements != mesh.num_devices:
         return None
     grid = DeviceGrid(mesh.sizes, mesh.device_ids)
+    # Normal form lists copies in ascending order, which need not be the order of the mesh's axes.
     digits = grid.digits_of(sharding.tiles.array, unordered="replicated" in sharding.subgroup_types)
     if digits is None:
         return None

@@ -74,6 +74,7 @@ def merge_sharding(old: HloSharding, new: HloSharding, combine: bool) -> tuple[b
         return any(changed for changed, _ in merged), HloSharding.tuple(leaf for _, leaf in merged)
     both_partial = old.has_partial_replication() and new.has_partial_replication()
     if combine and both_partial and old.total_num_tiles == new.total_num_tiles:
+        # Finer than both, or nothing is gained by merging.
         result = merge_if_compatible(old, new, max(old.num_tiles, new.num_tiles) + 1)
         if result is not None:
             return True, result
@@ -97,6 +98,7 @@ def merge_if_compatible(source: HloSharding, target: HloSharding, min_tiles: int
         return source if target.is_tile_maximal() else None
     if not target.has_partial_replication() or source.tiled_data_rank != target.tiled_data_rank:
         return None
+    # XLA ends the process where the numbers of devices differ: here such shardings do not merge.
     if source.total_num_tiles != target.total_num_tiles:
         return None
     kept = _common_subgroups(source, target)
@@ -115,6 +117,8 @@ def merge_if_compatible(source: HloSharding, target: HloSharding, min_tiles: int
 
 def _common_subgroups(source: HloSharding, target: HloSharding) -> tuple[SubgroupType, ...] | None:
     """Subgroups other than replication, which both must have, and of one size."""
+    # XLA merges an unreduced subgroup away, and what are partial sums would be read as if they were whole.  Here both
+    # sides must have it, and it stays.
     kept: tuple[SubgroupType, ...] = tuple(t for t in target.subgroup_types if t != "replicated")
     theirs: tuple[SubgroupType, ...] = tuple(t for t in source.subgroup_types if t != "replicated")
     if kept != theirs:
@@ -217,6 +221,8 @@ def find_common_sharding(shardings: Iterable[HloSharding], default: HloSharding 
     common: HloSharding | None = first
     for other in rest:
         if common is not None and common != other:
+            # As many tiles as so far are enough, where the default asks for more: another that says nothing new is no
+            # reason to fail.
             common = merge_if_compatible(other, common, common.num_tiles)
     return common or default or first
 

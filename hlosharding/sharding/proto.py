@@ -183,6 +183,7 @@ def fill_named(message: Any, form: NamedForm) -> None:
 def _fill_mesh(message: Any, mesh: MeshInfo) -> None:
     for name, size in zip(mesh.names, mesh.sizes, strict=True):
         message.axes.add(name=name, size=size)
+    # A mesh without axes writes nothing by itself, and readers know a named sharding by its field being there.
     message.SetInParent()
     if mesh.is_plain:
         return

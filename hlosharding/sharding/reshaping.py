@@ -167,6 +167,7 @@ def _around_manual(source_dims: Sequence[int], target_dims: Sequence[int], shard
     assert manual is not None
     group = group_sharding_on_dims(sharding, (manual,), subgroup_manual=True)
     inner = propagate_through_reshape(source_dims, target_dims, group.sharding)
+    # It stands behind the data dims, of which there are more or fewer now.
     moved = manual + len(target_dims) - len(source_dims)
     return ungroup_sharding(replace(group, sharding=inner, data_rank=len(target_dims), group_dims=(moved,)))
 

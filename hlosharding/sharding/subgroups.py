@@ -34,6 +34,7 @@ def partial_tile(tiles: TileAssignment) -> LeafParts:
 
 def _sort_groups(tiles: TileAssignment, size: int) -> TileAssignment:
     if tiles.iota is not None:
+        # A group is one digit of the iota then, and its devices ascend as they are.
         if tiles.iota.reshape_dims[tiles.iota.transpose_perm[-1]] == size:
             return tiles
         grouped = _group_minor(tiles.iota.reshape_dims, tiles.iota.transpose_perm, size)

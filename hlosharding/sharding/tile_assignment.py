@@ -150,6 +150,7 @@ class TileAssignment:
     def _new(cls, dims: Dims, iota: IotaTile | None, flat: Dims | None) -> TileAssignment:
         key = (dims, flat) if iota is None and flat is not None else (dims, *(iota or ())[1:])
         with INTERNING:
+            # Looked for once more: another thread may have entered it since the caller looked.
             found = cls._interned.get(key)
             return found if found is not None else cls._fill(key, dims, iota, flat)
 
@@ -314,6 +315,7 @@ def _digits(rest: npt.NDArray[np.int64]) -> tuple[Dims, Dims] | None:
     digits: list[tuple[int, int]] = []
     while len(rest) > 1:
         stride = int(rest[1])
+        # One comparison of arrays instead of a loop over devices, of which there may be 100,000.
         steady = rest == stride * np.arange(len(rest))
         size = len(rest) if steady.all() else int(steady.argmin())
         if size < 2 or len(rest) % size:

@@ -142,6 +142,7 @@ def move_and_merge_tiles(sharding: HloSharding, source: int, target: int) -> Hlo
     dims = list(sharding.tiles.dims)
     dims.insert(target + 1, 1)
     perm = list(range(len(dims)))
+    # The dim that was put in behind the target has shifted all that stand behind it by one.
     moved = source if source < target else source + 1
     perm[target + 1], perm[moved] = perm[moved], perm[target + 1]
     tiles = sharding.tiles.reshape(dims).transpose(perm)

@@ -87,6 +87,7 @@ def validate(sharding: ShardingValue, shape: Any, num_devices: int | None = None
         _validate_leaf(sharding, leaves[0], num_devices)
         return
     if not is_tuple:
+        # A token may have one: the sharding of an outfeed lists what it sends, too.
         if leaves[0] is None:
             return
         raise ShardingError(f"{sharding} is of a tuple, the shape {list(leaves[0])} is of one array")

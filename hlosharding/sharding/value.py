@@ -103,11 +103,14 @@ class ShardingValue(InNotebooks):
         """The interned value of these parts, which the caller has brought into normal form."""
         mesh_uid = named_form and named_form.mesh.assignment.uid
         leaf_uids = tuple([e.uid for e in elements])
+        # By uid, since tiles and leaves are equal by meaning and this table goes by spelling.  So are meshes: the uid
+        # beside the form tells apart two whose devices are spelled differently.
         key = (kind, tiles and tiles.uid, types, leaf_uids, metadata, shard_group, named_form, mesh_uid)
         found = cls._interned.get(key)
         if found is not None:
             return found
         with INTERNING:
+            # Looked for once more: another thread may have entered it since.
             return cls._interned.get(key) or cls._new(
                 key, (kind, tiles, types, elements, metadata, shard_group, named_form)
             )

@@ -37,6 +37,7 @@ def read_string(scan: Scanner, what: str) -> str:
 def _byte(match: re.Match[str]) -> str:
     escaped = match.group(1)
     if len(escaped) == 2:
+        # A letter outside ASCII comes as several such bytes: surrogates hold each until all of them are read.
         return bytes([int(escaped, 16)]).decode("utf-8", "surrogateescape")
     return _LETTERS.get(escaped, escaped)
 
