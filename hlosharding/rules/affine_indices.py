@@ -121,6 +121,7 @@ def iota_signature(inst: Instruction, signature: Signature) -> Signature | None:
         if steps is None or steps.start or list(steps.steps.values()) != [1] or how.slice_sizes[dim] != 1:
             continue
         [along] = steps.steps
+        # Of a diagonal, whose components count along one dim of the indices, one dim alone goes in step with it.
         if operand[dim] == indices[along] and along not in (*how.batching, *pairs.values()):
             pairs[dim] = along
     return _in_step(signature, how.indices, tuple(pairs.items())) if pairs else None
@@ -166,6 +167,7 @@ class _Counting:
         if rule is None or not (value.shape.is_array and value.shape.is_integral) or 0 in value.shape.dims:
             return None
         if key not in self._known and len(self._known) < _PATIENCE:
+            # Entered before it is answered, so that the chain that is being followed counts: that bounds its depth.
             self._known[key] = None
             steps = rule(self, value, cut)
             self._known[key] = steps if steps is not None and _fits(steps, value.shape) else None
@@ -247,6 +249,7 @@ def _transpose(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndi
 def _reshape(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     """Of one that keeps the dims along which anything is asked."""
     before, after = value.operands[0].shape.dims, value.shape.dims
+    # A dim that a reshape keeps has as many elements before it as it had, whatever dims of size 1 come and go.
     old = {prod(before[:d]): d for d, size in enumerate(before) if size > 1}
     was = {d: old.get(prod(after[:d])) for d, size in enumerate(after) if size > 1}
     now = {o: d for d, o in was.items() if o is not None and before[o] == after[d]}
@@ -298,6 +301,7 @@ def _concatenate(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIn
 @_counts.register("multiply")
 def _multiply(counting: _Counting, value: Instruction, cut: _Cut) -> AffineIndices | None:
     both = counting.both(value, cut)
+    # The product of two that count grows in uneven steps.
     if both is None or (both[0].steps and both[1].steps):
         return None
     one, other = both if both[0].steps else both[::-1]

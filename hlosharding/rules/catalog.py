@@ -160,6 +160,7 @@ def signature_of(inst: Instruction) -> Relation:
         return _UNKNOWN
     if not isinstance(row, RuleRow):
         return row
+    # Not remembered: users say new rules at any time, and a kernel is known by the scopes around it, which no key has.
     if inst.opcode == "custom-call":
         return row.rule(inst)
     key = (inst.opcode, inst.shape, row.key(inst), *[o.shape for o in inst.operands])

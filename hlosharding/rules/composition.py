@@ -61,6 +61,7 @@ def join(first: Iterable[Extent], second: Iterable[Extent]) -> bool:
     """
     left, right = list(first), list(second)
     while True:
+        # Anew each time: an extent that was just cut or joined may stand further on in either list.
         left, right = list(parts_of(left)), list(parts_of(right))
         while left and right and left[0] is right[0]:
             del left[0], right[0]
@@ -121,6 +122,7 @@ class _Composition:
         broken = [extent for op in self._relations for extent in self._join(op)]
         self._whole = set(parts_of(broken))
         self._whole |= {extent for leaves in self._tensors.values() for leaf in leaves for extent in _repeated(leaf)}
+        # It ends: extents only become whole or partial, never the reverse, and none are added.
         while self._combine():
             pass
 
@@ -211,6 +213,7 @@ class _Composition:
                     self._whole.add(extent)
                 partial[extent] = next(filter(None, kinds))
         if op.opcode == "conditional":
+            # By a piece of the predicate no device can tell which way to go.
             self._whole |= self._partial[op.operands[0]][0].keys()
 
     def signature(self) -> Signature:
@@ -242,6 +245,7 @@ class _Composition:
 def _run(module: Module) -> list[Computation]:
     """The computations that run as the program does, without those that an op applies to elements."""
     found = [module.entry]
+    # The list grows while it is walked, so that callees of callees are found, too.
     for computation in found:
         sites = [op for op in computation.instructions if op.called and isinstance(signature_of(op), DataFlow)]
         found += dict.fromkeys(callee for op in sites for callee in op.called if callee not in found)
@@ -280,6 +284,7 @@ def _is_linear(op: Instruction, kind: str, kinds: Sequence[str | None]) -> bool:
         return (op.shape.is_floating or op.shape.is_complex) and not any(others)
     if op.opcode == "reduce":
         return reducer_kind(op.called[0]) == "add" and not any(others)
+    # In one operand at a time: the product of two sums is not the sum of the products of their terms.
     return (op.opcode in _LINEAR_IN_FIRST and not any(others)) or (
         op.opcode in _LINEAR_IN_EACH and kinds.count(None) == 1
     )

@@ -44,6 +44,7 @@ def _dot(
 ) -> Signature:
     """`counted`: further places of a left dim."""
     make, (left, right) = SignatureMaker(inst), (o.shape for o in inst.operands[:2])
+    # In the order of the result's dims, which are counted while these are entered.
     kinds: dict[str, Iterable[tuple[int | None, int | None]]] = {
         "b": zip(dims.lhs_batch, dims.rhs_batch, strict=True),
         "m": ((dim, None) for dim in dims.lhs_free(left.rank)),
@@ -89,6 +90,7 @@ def _batch_and_features(make: SignatureMaker, inst: Instruction, dims: ConvDims)
     batch, feature = (0, dims.input_batch_dimension), (0, dims.input_feature_dimension)
     kernel_in, kernel_out = (1, dims.kernel_input_feature_dimension), (1, dims.kernel_output_feature_dimension)
     out_batch, out_feature = (0, dims.output_batch_dimension), (0, dims.output_feature_dimension)
+    # Groups are the major part of a dim, and each factor is entered as its next minor one: so they come first.
     if batch_groups > 1:
         make.factor("h", batch_groups, [batch, kernel_out], [out_feature])
     make.factor("b", out[dims.output_batch_dimension], [batch], [out_batch])

@@ -96,6 +96,7 @@ _PALLAS, _SHARD_MAP = "pallas_call", "shard_map"
 
 def registered_name(inst: Instruction) -> str:
     """By which users said something of a call: its target, or a name of its kernel."""
+    # Scopes are text that is taken apart: they are looked at only where users registered something.
     names = _kernel_names(inst) if users_calls else ()
     return next((name for name in names if name in users_calls), inst.custom_call_target)
 

@@ -41,6 +41,7 @@ def is_splat(inst: Instruction) -> bool:
         return False
     if inst.shape.size <= 1:
         return True
+    # Bits and not numbers: a NaN is not equal to itself, and -0 is equal to 0.
     bits = np.ascontiguousarray(inst.literal).reshape(-1)
     raw = bits.view(np.uint8).reshape(bits.size, -1)
     return bool((raw == raw[0]).all())

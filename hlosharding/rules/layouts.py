@@ -105,6 +105,7 @@ def reshape(inst: Instruction) -> Signature:
     for dim, size in enumerate(target):
         if size > 1:
             make.factor(f"t{dim}", size, (), [(0, dim)], owes=Whole())
+    # Found from the minor end on, entered from the major one: each factor becomes the next minor part of its dims.
     _enter(make, minor[::-1], "e")
     return make.build()
 

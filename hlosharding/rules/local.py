@@ -101,6 +101,7 @@ def _local_window(inst: Instruction, number: int, window: WindowDim, operands: S
 
 
 def _batch_window(window: WindowDim, size: int) -> WindowDim:
+    # The forms that `WindowDim.is_batch_of` knows, for a batch of another size.  Of a batch of one no window is left.
     if size == 1:
         return WindowDim()
     lag = max(1, size - 1)

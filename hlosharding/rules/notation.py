@@ -65,6 +65,7 @@ class NamedRule:
             for dims, shape in zip(tensors, side, strict=True)
             for d, part in enumerate(dims[: shape.rank])
         ]
+        # Dims of one factor first: of a dim of several all but one must be known.
         for part, size in sorted(places, key=lambda p: len(p[0])):
             open_names = [n for n in part if n not in sizes]
             if len(open_names) == 1:
@@ -191,6 +192,7 @@ def _tensors(text: str, side: str, offset: int) -> tuple[tuple[Part, ...], ...]:
     return tuple(map(tuple, tensors))
 
 
+# Possessive repetitions, as in the scanner of shardings: each letter of a stranger's text is looked at once.
 _SHARDY = re.compile(
     r"#?(?:sdy\.op_sharding_rule)?<\((?P<left>[^()]*+)\)->\((?P<right>[^()]*+)\)\s*+\{(?P<sizes>[^}]*+)\}(?P<tail>.*)>"
 )

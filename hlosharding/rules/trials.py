@@ -97,6 +97,8 @@ class Trial:
 def _run(function: Function, arguments: Sequence[_Array]) -> list[_Array]:
     import jax
 
+    # A step that JAX is tracing may have led here.  And by default accelerators multiply f32 with fewer bits than the
+    # comparison asks for.
     with xla_bridge.outside_traces(), jax.default_matmul_precision("highest"):
         return [np.asarray(leaf) for leaf in jax.tree.leaves(xla_bridge.jit(function)(*arguments))]
 
@@ -132,4 +134,5 @@ def _is_close(found: _Array, expected: _Array, tolerance: float) -> bool:
     kind = np.complex128 if np.iscomplexobj(expected) else np.float64
     one, other = found.astype(kind), expected.astype(kind)
     largest = float(np.max(np.abs(other), initial=0.0, where=np.isfinite(other)))
+    # A small sum of large terms has the terms' rounding errors: it is judged by the largest number, too.
     return bool(np.allclose(one, other, rtol=tolerance, atol=tolerance * largest, equal_nan=True))

@@ -59,6 +59,7 @@ class Twin:
 
         shapes = [jax.ShapeDtypeStruct(operand.shape.dims, operand.shape.dtype) for operand in inst.operands]
         try:
+            # The parameters of the program are to be the operands of the call, one by one.
             lowered = xla_bridge.jit(self.function, keep_unused=True).lower(*shapes)
         except Exception as error:  # whatever the user's function raises
             given = ", ".join(str(operand.shape) for operand in inst.operands)
@@ -70,9 +71,12 @@ class Twin:
 
     def _tried(self, inst: Instruction) -> Signature:
         module = Module.from_proto(xla_bridge.lowered_to_hlo_proto(self._lowered(inst)))
+        # The rule of such a function would ask for itself while it is made, without end.
         if any(op.opcode == "custom-call" and registered_name(op) == self.target for op in module.instructions):
             raise self._error(inst, "calls the kernel itself")
         found = composed_signature(module)
+        # Tried once before any factor is: what cannot be run, or gives other numbers than the kernel, is an error also
+        # where no factor may be split.
         next(self._trials_of(found, module, inst))
         factors = (
             factor if self._may_split(n, found, module, inst) else replace(factor, owes=Whole())
