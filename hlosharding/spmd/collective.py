@@ -48,6 +48,7 @@ def axes_of_pairs(pairs: Pairs, mesh: MeshInfo) -> str:
     'data'
     """
     moving = np.array([(s, t) for s, t in pairs if s != t], dtype=int).reshape(-1, 2)
+    # Where there are replicas, there are devices that the mesh does not know.
     if not len(moving) or moving.max() >= prod(mesh.sizes):
         return ""
     sources, targets = (_grid(mesh.sizes).coordinates[column] for column in moving.T)
@@ -215,6 +216,7 @@ def read_collective(
 def result_shape(instruction: Instruction, kind: str) -> Shape:
     """The local result: a start's tuple (operands, results, context ...) holds it behind the operands."""
     shape = instruction.shape
+    # An all-reduce-start alone has the shape of the result, with no operands before it.
     if instruction.opcode == kind or kind == "all-reduce":
         return shape
     count = sum(len(o.shape.leaves) for o in instruction.operands)

@@ -24,6 +24,7 @@ class Emitter(LocalOps):
         """Writes into the same computation on behalf of every group of a manual region."""
         inner = Emitter(self.program, self.computation, manual_groups)
         inner.cause = self.cause
+        # Shared, not copied: both write into one computation, where equal ops are one instruction, whoever asks.
         inner._made, inner._copied, inner._our_slices = self._made, self._copied, self._our_slices
         return inner
 
@@ -86,15 +87,19 @@ class Emitter(LocalOps):
         moved = self.collective(
             "all-to-all", split.shape, split, (split_dim, groups), dimensions=(split_dim,), replica_groups=groups
         )
+        # The dim of the parts has shifted all dims behind the split one by one.
         target = concat_dim if concat_dim < split_dim else concat_dim + 1
         order = [d for d in range(len(parts)) if d != split_dim]
+        # Whose part it is becomes the major part of the joined dim, so that parts stand in group order.
         order.insert(order.index(target), split_dim)
         out = [d // size if i == split_dim else d * size if i == concat_dim else d for i, d in enumerate(dims)]
         return self.reshape(self.transpose(moved, order), out)
 
     def collective_permute(self, x: Instruction, pairs: Sequence[tuple[int, int]]) -> Instruction:
         """Device t receives x of s for each pair (s, t); a device that is no target gets zeros."""
+        # Only where these are all devices: one that is no target gets zeros, which is something.
         if all(s == t for s, t in pairs) and len(pairs) == self.num_partitions:
             return x
+        # In one order, however they were asked for, so that equal permutes are one instruction.
         pairs = tuple(sorted((s, t) for s, t in self._in_all_groups(tuple(pairs))))
         return self.collective("collective-permute", x.shape, x, pairs, source_target_pairs=pairs)

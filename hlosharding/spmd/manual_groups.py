@@ -58,6 +58,7 @@ def manual_groups_of(sharding: HloSharding) -> ManualGroups:
     ManualGroups(groups=((0, 2), (1, 3)))
     """
     rows = _by_group(sharding)
+    # In one order, however the sharding lists its devices: regions are told apart by comparing groups.
     groups = sorted(tuple(sorted(map(int, row.reshape(-1)))) for row in rows)
     return ManualGroups(tuple(groups))
 
@@ -151,6 +152,7 @@ def tiles_in_groups(outer: HloSharding, manual_groups: ManualGroups, whole: Dims
     inner = groups[0] % ways
     if any((g // ways != g[0] // ways).any() or (g % ways != inner).any() for g in groups):
         return None
+    # The last key counts first: tile by tile in row-major order, devices that hold one tile in ascending order.
     order = np.lexsort((np.arange(manual_groups.size), *inner.T[::-1]))
     return HloSharding.partial_tile(order.reshape((*ways, -1))).meaning
 

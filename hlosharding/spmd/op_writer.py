@@ -108,6 +108,7 @@ class OpWriter:
         opcode, operands = opcode or source.opcode, tuple(operands)
         if opcode in _NEVER_MERGED or self._acts(source, called):
             return self.computation.add(opcode, shape, operands, like=source, called=called, **attrs)
+        # Of ops without operands, such as an iota, attributes are all that tells one from another.
         key: tuple[Any, ...] = (opcode, shape, operands or stated_of(source), called)
         if attrs:
             key = (*key, tuple(sorted(attrs.items())))
@@ -135,6 +136,7 @@ class OpWriter:
     def constant(self, value: Any) -> Instruction:
         """A constant of a numpy scalar or array."""
         array = np.asarray(value)
+        # By name, too: most eight-bit floats of ml_dtypes have one and the same `str`.  By bytes, which tell -0 from 0.
         key = ("constant", array.dtype.str, array.dtype.name, array.shape, array.tobytes())
         if key not in self._made:
             self._made[key] = self.computation.constant(array, metadata_of=self.cause.source)

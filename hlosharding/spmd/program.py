@@ -124,6 +124,7 @@ class Program:
         for computation in self.bodies[bodies:]:
             self.builder.drop(computation)
         del self.bodies[bodies:], self.warnings[warnings:]
+        # Dicts keep the order of entry: what came since the mark stands last.
         for inst in list(self.undecided)[undecided:]:
             del self.undecided[inst]
 

@@ -36,6 +36,7 @@ def integers_of(inst: Instruction, operands: Sequence[np.ndarray | None], device
     if inst.opcode == "constant":
         return np.full(devices.count, int(inst.literal.reshape(-1)[0]))
     if inst.opcode == "dynamic-slice" and inst.operands[0].opcode == "constant" and len(operands) == 2:
+        # Clipped, as HLO moves a start that is out of range back into it.
         table, at = inst.operands[0].literal.reshape(-1), operands[1]
         return None if at is None else table[np.clip(at, 0, len(table) - 1)].astype(np.int64)
     known = [values for values in operands if values is not None]
@@ -131,6 +132,7 @@ class Uniformity:
         stale = set(nodes)
         while stale:
             while stale:
+                # In program order operands come first, so that but for loops one look at each is enough.
                 for each in nodes:
                     if each in stale:
                         stale.discard(each)
@@ -221,7 +223,10 @@ class Uniformity:
         if not varying:
             return self._uniform
         _, first, classes = np.unique(np.stack(varying), axis=1, return_index=True, return_inverse=True)
+        # As np.unique numbers them, equal classes could get other numbers in each round of a loop, and its fixed point
+        # would never come.
         found = first[classes.reshape(-1)]
+        # That all are alike is one object: it is known by identity, and costs nothing to join.
         return found if found.any() else self._uniform
 
     def _of_parameter(self, inst: Instruction, path: tuple[int, ...]) -> np.ndarray:
@@ -239,6 +244,7 @@ class Uniformity:
         """Groups whose members hold pairwise the same make the same of it, member by member."""
         groups = device_groups(inst, self._devices)
         is_by_position = collective_kind(inst.opcode) in _BY_POSITION
+        # Groups may be of different sizes: -1 stands where a smaller one has nobody.
         rows = np.full((self._devices.count, max(map(len, groups)) + 1), -1, np.int64)
         for group in map(list, groups):
             rows[group, : len(group)] = operands[group]

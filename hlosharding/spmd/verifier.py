@@ -75,6 +75,7 @@ def _verify_participants(inst: Instruction, devices: Devices) -> None:
     if missing:
         what = f"leaves devices {list(missing)} out of its replica groups"
         raise _wrong(inst, what, remedy="name them in groups of their own")
+    # As in XLA's verifier an all-reduce may: neither its shapes nor its pieces depend on the size of a group.
     if len(sizes) > 1 and collective_kind(inst.opcode) != "all-reduce":
         raise _wrong(inst, f"has groups of different sizes: {inst.replica_groups}")
 
@@ -168,6 +169,7 @@ def _reduced_before(inst: Instruction, devices: Devices) -> Instruction | None:
     source = inst.operands[0]
     while source.opcode in ("reshape", "transpose", "copy", "negate"):
         source = source.operands[0]
+    # A sum without our cause is the user's own, in a manual region: he may sum it again.
     if not _reduces(source) or CAUSE_ATTRIBUTE not in source.frontend_attributes:
         return None
     group_of = {device: number for number, group in enumerate(device_groups(source, devices)) for device in group}
