@@ -148,6 +148,7 @@ def _along_shared_dims_back(edge: Edge, user: HloSharding, level: int) -> HloSha
     op = edge.op
     if edge.position != 0 or (op.opcode in policy.NOT_BACKWARD_AT_LEVEL_0 and level == 0):
         return user if user.is_replicated() and level > 0 else None
+    # Outside SPMD XLA supports this only where none of the dims is split that the operand lacks.
     if op.opcode in policy.BROADCASTS and not op.spmd and user.is_tiled():
         shared = op.links(0)[1]
         if any(ways > 1 for d, ways in enumerate(user.data_dims) if d not in shared):

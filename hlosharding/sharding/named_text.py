@@ -93,6 +93,7 @@ def _device_ids(scan: Scanner, sizes: list[int]) -> Any:
     perm = scan.integers("(", ")", "T") if scan.accept("T") else None
     scan.expect(")", "the devices")
     with scan.failing(at):
+        # For its error: the iota of a stranger's text may be of more devices than can be listed.
         count_devices(reshape)
         return TileAssignment.from_iota(sizes or [1], reshape, perm)
 

@@ -140,6 +140,7 @@ def _leaf(cls: type[S], proto: Any) -> S:
 
 def _tiled(cls: type[S], proto: Any, metadata: tuple[OpMetadata, ...]) -> S:
     dims = tuple(proto.tile_assignment_dimensions)
+    # For its error, before anything is made: a stranger's message may name more devices than can be listed.
     count_devices(dims)
     if proto.iota_reshape_dims:
         if proto.tile_assignment_devices:

@@ -71,6 +71,8 @@ class _DimMatching:
         for stack in (self.source, self.target, self.tiles):
             stack.reverse()
         going: bool | None = True
+        # When all tiles are given away the rest of the target is whole, which needs no walk: `reshape_sharding` fills
+        # it up with ones.
         while going and self.source and self.target and math.prod(self.tiles) > 1:
             self._skip_untiled()
             if not self.source or not self.target:

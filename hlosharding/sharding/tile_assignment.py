@@ -344,6 +344,7 @@ def _transpose_iota(iota: IotaTile, perm: Dims) -> tuple[Sequence[int], Sequence
     dims, reshape_dims, transpose_perm = iota
     if _keeps_order(dims, perm):
         return reshape_dims, transpose_perm
+    # Devices in plain order: the digits are the tile dims themselves.
     if len(reshape_dims) == 1:
         return dims, perm
     large = [d for d in dims if d != 1]
@@ -368,6 +369,7 @@ def _split_digits(
         while target > 1:
             dim, size = rest.pop()
             taken = size if target % size == 0 else target
+            # The digit straddles the edge between two tile dims: no iota can say that.
             if size % taken:
                 return None
             if taken < size:

@@ -200,6 +200,7 @@ def replicate_on_dims(sharding: HloSharding, dims: Sequence[int]) -> HloSharding
     copies = math.prod(tiles.dims[d] for d in valid)
     if copies == 1:
         return sharding
+    # Not beside manual and unreduced subgroups, which stay when no dim is split any more.
     if copies == sharding.num_tiles and (not sharding.subgroup_types or sharding.replicate_on_last_tile_dim):
         return HloSharding.replicate(sharding.metadata)
     kept = [d for d in range(rank) if d not in valid]

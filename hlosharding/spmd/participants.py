@@ -60,6 +60,7 @@ def _named(instructions: Iterable[Instruction]) -> Devices:
             ids = (number for row in (*inst.replica_groups, *inst.source_target_pairs) for number in row)
             mode = group_mode(inst)
             counts[mode] = max(counts[mode], 1 + max(ids, default=0))
+    # A flattened id counts through all replicas: partitions are as many as the largest one needs, rounded up.
     replicas = max(1, counts["cross-replica"], counts["cross-replica-and-partition"])
     return Devices(max(1, counts["cross-partition"], -(-counts["flattened-id"] // replicas)), replicas)
 

@@ -29,6 +29,7 @@ def chain(graph: PropagationGraph, trail: Trail, value: ValueLeaf) -> list[Cause
     """From a value, cause by cause, to one that had its sharding all along."""
     found: list[Cause] = []
     before: int | None = None
+    # It ends: each cause is an earlier change than the one before it.
     while True:
         number = _last_change(trail, value, before)
         if number is None:
