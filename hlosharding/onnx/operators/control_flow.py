@@ -5,7 +5,7 @@ Floor: onnx.  A graph inside a node is a function of arrays here; numpy arrays a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -30,6 +30,8 @@ class Subgraph(Protocol):
         ...
 
 
+_Body = Callable[..., tuple[Any, ...]]
+"""What a loop does in a trip."""
 _UNROLLED = 1000
 """Trips up to which a loop that JAX cannot roll is traced trip by trip."""
 
@@ -58,20 +60,26 @@ def _loop(max_trips: Any = None, cond: Any = None, *carried: Any, body: Subgraph
     condition, what is carried, and elements of arrays that grow by one a trip."""
     if isinstance(cond, np.ndarray) and not cond.reshape(()):
         max_trips = np.zeros((), np.int64)
+    trip = body if cond is not None or max_trips is None else _going_on(body)
     grows = len(node.outputs) > len(carried)
     if not any(isinstance(each, list) for each in carried):
         try:
-            return _rolled(max_trips, cond, _arrays(carried), body, grows)
+            return _rolled(max_trips, cond, _arrays(carried), trip, grows)
         except NeedsInput:
             raise
         except (HloShardingError, TypeError, ValueError, IndexError) as error:
             # Shapes may hang on the number of the trip: traced trip by trip, it is known.
             if not isinstance(max_trips, np.ndarray):
                 raise MustBeKnown("max_trips") from error
-    return _unrolled(max_trips, cond, carried, body)
+    return _unrolled(max_trips, cond, carried, trip)
 
 
-def _rolled(max_trips: Any, cond: Any, carried: tuple[Any, ...], body: Subgraph, grows: bool) -> Any:
+def _going_on(body: _Body) -> _Body:
+    # Without a condition of its own a loop ignores the body's, says ONNX; without trips as well it would never end.
+    return lambda *arguments: (np.ones((), bool), *body(*arguments)[1:])
+
+
+def _rolled(max_trips: Any, cond: Any, carried: tuple[Any, ...], body: _Body, grows: bool) -> Any:
     is_counted = _is_counted(cond, carried, body)
     if is_counted and isinstance(max_trips, np.ndarray):
         return _counted(int(max_trips.reshape(())), carried, body)
@@ -82,7 +90,7 @@ def _rolled(max_trips: Any, cond: Any, carried: tuple[Any, ...], body: Subgraph,
     return _while(max_trips, cond, carried, body)
 
 
-def _is_counted(cond: Any, carried: tuple[Any, ...], body: Subgraph) -> bool:
+def _is_counted(cond: Any, carried: tuple[Any, ...], body: _Body) -> bool:
     """Does only the number of trips end the loop?
 
     Raises TypeError where what is carried changes its shape.
@@ -106,7 +114,7 @@ def _is_counted(cond: Any, carried: tuple[Any, ...], body: Subgraph) -> bool:
     return goes_on and (cond is None or isinstance(cond, np.ndarray))
 
 
-def _counted(trips: int, carried: tuple[Any, ...], body: Subgraph) -> Any:
+def _counted(trips: int, carried: tuple[Any, ...], body: _Body) -> Any:
     count = len(carried)
 
     def trip(state: tuple[Any, ...], number: Any) -> tuple[Any, Any]:
@@ -117,7 +125,7 @@ def _counted(trips: int, carried: tuple[Any, ...], body: Subgraph) -> Any:
     return (*last, *grown)
 
 
-def _while(max_trips: Any, cond: Any, carried: tuple[Any, ...], body: Subgraph) -> Any:
+def _while(max_trips: Any, cond: Any, carried: tuple[Any, ...], body: _Body) -> Any:
     limit = None if max_trips is None else jnp.reshape(max_trips, ()).astype(jnp.int64)
     first = jnp.ones((), bool) if cond is None else jnp.reshape(cond, ())
 
@@ -128,14 +136,12 @@ def _while(max_trips: Any, cond: Any, carried: tuple[Any, ...], body: Subgraph) 
     def trip(state: tuple[Any, ...]) -> tuple[Any, ...]:
         number, may, values = state
         outputs = _arrays(body(number, may, *values))
-        # Without a condition of its own a loop ignores the body's, says ONNX; without trips as well it would never end.
-        following = jnp.ones((), bool) if cond is None and max_trips is not None else jnp.reshape(outputs[0], ())
-        return number + 1, following, outputs[1:]
+        return number + 1, jnp.reshape(outputs[0], ()), outputs[1:]
 
     return lax.while_loop(goes_on, trip, (jnp.zeros((), jnp.int64), first, carried))[2]
 
 
-def _unrolled(max_trips: Any, cond: Any, carried: Sequence[Any], body: Subgraph) -> Any:
+def _unrolled(max_trips: Any, cond: Any, carried: Sequence[Any], body: _Body) -> Any:
     for name, given in (("max_trips", max_trips), ("cond", cond)):
         if not isinstance(given, np.ndarray | None):
             raise MustBeKnown(name)

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 
 import hlosharding as hs
 from tests.support.onnx_models import INT64, model, node, port, run
+from tests.unit.onnx.test_model import expected
 
 BOOL = TensorProto.BOOL
 X = np.random.default_rng(0).standard_normal((4, 8), np.float32)
@@ -119,6 +120,33 @@ def test_what_grows_is_unrolled() -> None:
     trips = node("Constant", [], ["n"], value_int=2)
     proto = model([trips, loop(["n", ""], body, scanned=False)], [port("x", [4, 8])], [port("y", None)])
     np.testing.assert_array_equal(run(proto, x=X)[0], np.concatenate([X] * 4))
+
+
+ENDS_AFTER_TWO = [node("Constant", [], ["two"], value_int=2), node("Less", ["i", "two"], ["go_on"])]
+ENDS_NEVER = [node("Constant", [], ["yes"], value_int=1), node("Cast", ["yes"], ["go_on"], to=BOOL)]
+STEPS = {
+    "grows": [node("Concat", ["v", "x"], ["v_out"], axis=0)],
+    "adds": [node("Add", ["v", "x"], ["v_out"])],
+    "gives": [node("Add", ["v", "x"], ["v_out"]), node("Identity", ["v_out"], ["seen"])],
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("is_known", [True, False])
+def test_without_a_condition_of_its_own_a_loop_ignores_the_bodys(step: str, is_known: bool) -> None:
+    """The schema's `for` loop.  ONNX's evaluator starts none without a condition: it is given one, always true."""
+    scanned, n = step == "gives", np.array(6)
+    outputs = [port("y", None), *([port("all", None)] if scanned else [])]
+
+    def proto(condition: str, ending: list[Any]) -> Any:
+        nodes = [loop(["n", condition], [*STEPS[step], *ending], scanned=scanned)]
+        ports = [port("x", [1, 8]), *([] if is_known else [port("n", [], INT64)])]
+        return model(nodes, ports, outputs, {"c": np.array(True), **({"n": n} if is_known else {})})
+
+    given = {"x": X[:1], **({} if is_known else {"n": n})}
+    want = expected(proto("c", ENDS_NEVER), **given)
+    for found, due in zip(run(proto("", ENDS_AFTER_TWO), **given), want, strict=True):
+        np.testing.assert_allclose(found.reshape(due.shape), due, rtol=1e-6)
 
 
 def test_scan_with_axes_and_directions() -> None:
