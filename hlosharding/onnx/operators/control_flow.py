@@ -5,6 +5,7 @@ Floor: onnx.  A graph inside a node is a function of arrays here; numpy arrays a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -145,18 +146,17 @@ def _unrolled(max_trips: Any, cond: Any, carried: Sequence[Any], body: _Body) ->
     for name, given in (("max_trips", max_trips), ("cond", cond)):
         if not isinstance(given, np.ndarray | None):
             raise MustBeKnown(name)
-    limit = _UNROLLED if max_trips is None else int(max_trips.reshape(()))
     may, state, grown = np.ones((), bool) if cond is None else cond, tuple(carried), []
-    for number in range(limit):
+    for number in itertools.count() if max_trips is None else range(int(max_trips.reshape(()))):
         if not isinstance(may, np.ndarray):
             raise LoadError("a loop over sequences, or over growing arrays, ends when values of the run say so")
         if not may.reshape(()):
             break
+        if number == _UNROLLED:
+            raise LoadError(f"a loop over sequences, or over growing arrays, of more than {_UNROLLED} trips")
         outputs = body(np.array(number, np.int64), may, *state)
         may, state = outputs[0], outputs[1 : 1 + len(state)]
         grown.append(outputs[1 + len(state) :])
-        if number + 1 > _UNROLLED:
-            raise LoadError(f"a loop over sequences, or over growing arrays, of more than {_UNROLLED} trips")
     return (*state, *(jnp.stack(_arrays(each)) for each in zip(*grown, strict=True)))
 
 

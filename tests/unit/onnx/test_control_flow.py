@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import hlosharding as hs
+from hlosharding.onnx.operators import control_flow
 from tests.support.onnx_models import INT64, model, node, port, run
 from tests.unit.onnx.test_model import expected
 
@@ -147,6 +148,30 @@ def test_without_a_condition_of_its_own_a_loop_ignores_the_bodys(step: str, is_k
     want = expected(proto("c", ENDS_NEVER), **given)
     for found, due in zip(run(proto("", ENDS_AFTER_TWO), **given), want, strict=True):
         np.testing.assert_allclose(found.reshape(due.shape), due, rtol=1e-6)
+
+
+def test_a_loop_over_sequences_of_too_many_trips_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_flow, "_UNROLLED", 4)
+    v, v_out = (helper.make_tensor_sequence_value_info(name, TensorProto.FLOAT, None) for name in ("v", "v_out"))
+    ports = [port("i", [], INT64), port("go", [], BOOL), v]
+
+    def proto(last: int) -> Any:
+        nodes = [
+            node("Constant", [], ["last"], value_int=last),
+            node("Less", ["i", "last"], ["go_on"]),
+            node("SequenceInsert", ["v", "x"], ["v_out"]),
+        ]
+        body = graph("body", nodes, ports, [port("go_on", [], BOOL), v_out])
+        counted = [
+            node("SequenceConstruct", ["x"], ["s"]),
+            node("Loop", ["", "c", "s"], ["y"], body=body),
+            node("SequenceLength", ["y"], ["count"]),
+        ]
+        return model(counted, [port("x", [4, 8])], [port("count", None, INT64)], {"c": np.array(True)})
+
+    assert run(proto(3), x=X) == expected(proto(3), x=X) == [5]
+    with pytest.raises(hs.LoadError, match="of more than 4 trips"):
+        hs.load(proto(4))
 
 
 def test_scan_with_axes_and_directions() -> None:
