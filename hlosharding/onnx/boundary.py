@@ -15,7 +15,7 @@ import numpy as np
 
 from hlosharding.errors import LoadError
 from hlosharding.onnx.budget import check_size
-from hlosharding.onnx.element_types import dtype_of
+from hlosharding.onnx.element_types import bounds, dtype_of
 from hlosharding.onnx.node_errors import errors_at
 from hlosharding.onnx.values import Entry, NeedsInput, OnnxValue
 
@@ -144,10 +144,12 @@ def _array(given: Any, declared: Any, name: str) -> Any:
 
 
 def _of_numbers(given: Any, dtype: Any, name: str) -> np.ndarray:
-    """Python's numbers take the type that the model states, if they are of its kind."""
+    """Python's numbers take the type that the model states, if they are of its kind and within its bounds."""
     try:
-        found = np.asarray(given)
-        if (found.dtype.kind in "biuf" and np.can_cast(found.dtype, dtype, "same_kind")) or found.dtype.kind == "i":
+        found, (least, most) = np.asarray(given), bounds(dtype)
+        kinds = "biuf" if np.isinf(most) else "biu"
+        # As Python's numbers again: numpy compares truth values with no bound of 64 bits.
+        if found.dtype.kind in kinds and not any(n < least or n > most for n in found.ravel().tolist()):
             return found.astype(dtype)
     except (ValueError, TypeError, OverflowError):
         pass

@@ -122,7 +122,7 @@ def bounds(dtype: Any) -> tuple[Any, Any]:
 
     if dtype == np.bool_:
         return False, True
-    if is_float(dtype):
+    if jnp.issubdtype(dtype, jnp.inexact):
         return -np.inf, np.inf
     return int(jnp.iinfo(dtype).min), int(jnp.iinfo(dtype).max)
 
