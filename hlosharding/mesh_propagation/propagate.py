@@ -63,15 +63,15 @@ class _Sweeps:
 
     def run(self) -> None:
         """Backward, forward, and what is made whole."""
-        ops = [op for op in self.program.ops if not op.is_made_whole]
+        made_whole = [op for op in self.program.ops if op.is_made_whole and op not in self.options]
+        ops = [op for op in self.program.ops if not op.is_made_whole or op in self.options]
         for op in reversed(ops):
             self._visit(op, forward=False)
         for op in ops:
             self._visit(op, forward=True)
-        for op in self.program.ops:
-            # Last, since only now it is known which of their values an op with an option reads.
-            if op.is_made_whole:
-                self._make_whole(op)
+        # Last, since only now it is known which of their values an op with an option reads.
+        for op in made_whole:
+            self._make_whole(op)
 
     def _visit(self, op: LoopOp, *, forward: bool) -> None:
         option = self.options.get(op)

@@ -32,6 +32,20 @@ def test_t3_an_option_on_the_op_wins() -> None:
     ]
 
 
+def test_t3_an_option_on_an_iota_or_a_constant_wins() -> None:
+    body = """
+      %i = s32[8,4] iota(), iota_dimension=0
+      %c = s32[4] constant({1, 2, 3, 4})
+      %b = s32[8,4] broadcast(%c), dimensions={1}
+      ROOT %y = s32[8,4] add(%i, %b)
+    """
+    found = propagate_axes(program(body), "2x2", options={"i": "[[0]]", "c": "[[1]]"})
+    assert as_results(found) == {"i": "[[0]]", "c": "[[1]]", "b": "[[], [1]]", "y": "[[0], [1]]"}
+    assert as_operands(found)["c", "b"] == "[[1]]"
+    found = propagate_axes(program(body), "2x2", options={"i": "[[0]]"}, annotations={"i": "[[1]]"})
+    assert "the annotation is [[1]], and the op's option makes [[0]]" in str(found.conflicts[0])
+
+
 def test_t3_an_option_names_loops_too() -> None:
     found = propagate_axes(program(DOT), "a=2,b=4", options={"y": {"k0": "b", "m0": ["a"]}})
     assert found.options["y"].along("k0") == ("b",)
