@@ -146,9 +146,11 @@ class _LoopReader:
         """The carried values are one at the loop, in its body and in its condition."""
         body, condition = while_parts(inst)
         carried = self.program.values[inst] = _fresh(inst)
-        self._copies(inst, "enter", self.program.values[inst.operands[0]], carried)
-        for computation in (body, condition):
-            self.program.values.setdefault(computation.parameters[0], carried)
+        start, values = self.program.values[inst.operands[0]], self.program.values
+        # Loops that share a body share its parameter, which is what the first of them carries.
+        parameters = [values.setdefault(each.parameters[0], carried) for each in (body, condition)]
+        for taken in dict.fromkeys([carried, *parameters]):
+            self._copies(inst, "enter" if taken is carried else f"from {inst.name}", start, taken)
         self.plan(condition)
         self.plan(body, partial(self._leave, inst, "repeat", body, carried))
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import hlosharding as hs
 from hlosharding.errors import AnnotationError
 from hlosharding.mesh_propagation import AxisAnnotation, propagate_axes
 from tests.support.mesh_programs import as_operands, as_results, for_users, program
+from tests.support.program_check import one_device
 
 THREE = """
   %x = f32[2,5] parameter(0)
@@ -142,6 +145,30 @@ def test_what_a_body_cannot_keep_is_resharded_at_the_back_edge() -> None:
 def test_values_inside_a_loop_are_annotated_by_their_element() -> None:
     found = propagate_axes(program(LOOPING, LOOP), "2", annotations={"state": "[[], [0]]"})
     assert as_results(found)["out"] == "[[], [0]]"
+
+
+def test_what_each_of_two_loops_carries_enters_the_body_that_they_share() -> None:
+    body = (
+        LOOPING.replace("ROOT %out", "%out")
+        + """
+      %w = f32[8,4] parameter(1)
+      %begin = (s32[], f32[8,4]) tuple(%zero, %w)
+      %second = (s32[], f32[8,4]) while(%begin), condition=%more, body=%body
+      %last = f32[8,4] get-tuple-element(%second), index=1
+      ROOT %both = f32[8,4] add(%out, %last)
+    """
+    )
+    found = propagate_axes(program(body, LOOP), "2", annotations={"w": "[[0]]"})
+    results = as_results(found)
+    assert {name: results.get(name) for name in ("loop{1}", "stepped", "second{1}")} == dict.fromkeys(
+        ("loop{1}", "stepped", "second{1}"), "[[0]]"
+    )
+    x, w = np.random.default_rng(0).standard_normal((2, 8, 4), np.float32)
+    back = propagate_axes(program(body, LOOP), "2", annotations={"state": "[[0]]"})
+    assert as_operands(back)["w", "loop{1} from second"] == "[[0]]"
+    for each in (found, back):
+        got = hs.partition(each.to_module()).run(x, w)
+        np.testing.assert_allclose(got, one_device(program(body, LOOP), [x, w])[0], rtol=1e-6)
 
 
 BRANCHES = """
