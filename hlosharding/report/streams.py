@@ -176,9 +176,10 @@ def _ticks(whole: float) -> list[float]:
     if whole <= 0:
         return []
     power = 10.0 ** int(f"{whole:e}".partition("e")[2])
-    step = next(size for size in (power / 10, power / 5, power / 2, power, 2 * power) if whole / size <= _TICKS)
+    sizes = power / 5, power / 2, power, 2 * power
     # The quotient may come out just below a whole number, and the end would have no tick.
-    return [round(number * step, 15) for number in range(int(whole / step + 1e-9) + 1)]
+    step, last = next((size, n) for size in sizes if (n := int(whole / size + 1e-9)) < _TICKS)
+    return [round(number * step, 15) for number in range(last + 1)]
 
 
 def timeline_bars(run: Simulation, numbers: Mapping[str, int]) -> dict[str, Any]:

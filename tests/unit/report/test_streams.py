@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 import hlosharding as hs
-from hlosharding.report.streams import timeline_bars
+from hlosharding.report.streams import memory_svg, timeline_bars
 from tests.support.shown_programs import partitioned
+
+
+@pytest.mark.parametrize("seconds", [1.0, 4.0, 7.0, 7.5, 8.0, 8e-6, 9.99, 1.6e-3])
+def test_an_axis_has_at_most_eight_times(seconds: float) -> None:
+    run = hs.simulate(hs.load("HloModule m\nENTRY e {\n  ROOT x = f32[8] parameter(0)\n}"), hs.machines.cpu(1))
+    marks = memory_svg(replace(run, time_s=seconds)).count('text-anchor="middle"')
+    assert 4 <= marks <= 8
 
 
 def test_bars_are_the_events() -> None:
