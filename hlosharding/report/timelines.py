@@ -10,6 +10,7 @@ from dataclasses import asdict
 from html import escape
 from typing import Any
 
+from hlosharding.printable import printable
 from hlosharding.report.figures import as_bytes, as_seconds
 from hlosharding.report.model import Column, Facts, Kind, Shown, Table, Text, View, fields_of
 from hlosharding.report.streams import area_points, step_record
@@ -90,7 +91,7 @@ def _box(run: ScheduleSimulation, event: StepEvent, top: int) -> str:
     hue = 210 if sign.isdecimal() else 30 if sign.isalpha() else 120
     light = 55 + (ord(sign) % 5) * 7
     box = f'<rect x="{x:.1f}" y="{top}" width="{max(0.5, end - x):.1f}" height="{_ROW}" fill="hsl({hue},60%,{light}%)">'
-    return f"{box}<title>{escape(event.text)}: {as_seconds(event.end - event.start)}</title></rect>"
+    return f"{box}<title>{escape(printable(event.text))}: {as_seconds(event.end - event.start)}</title></rect>"
 
 
 def _memory(run: ScheduleSimulation, row: int, bottom: int, peak: float) -> str:

@@ -42,8 +42,9 @@ def test_the_bubble_of_a_pipeline_is_blank() -> None:
 
 
 def test_the_svg_is_well_formed_and_a_strangers_names_are_text() -> None:
-    bad = OPS | {"forward": UserOp("forward<script>", lambda x: x, seconds=1.0)}
+    bad = OPS | {"forward": UserOp("forward<script>\x1b\u202e", lambda x: x, seconds=1.0)}
     found = timeline_svg(parse_schedule(TEXT, bad).simulate(machine(1)))
+    assert found.isprintable()
     tree = ET.fromstring(found)
     assert not [each for each in tree.iter() if each.tag.endswith("script")]
     assert len([each for each in tree.iter() if each.tag.endswith("rect")]) == 4
