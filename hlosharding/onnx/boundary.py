@@ -157,10 +157,7 @@ def _of_numbers(given: Any, dtype: Any, name: str) -> np.ndarray:
 
 
 def _check_dims(shape: tuple[int, ...], declared: Sequence[Any], name: str) -> None:
-    fits = len(shape) == len(declared) and all(
-        d.dim_value in (n, 0) or d.dim_value < 0 for n, d in zip(shape, declared, strict=True)
-    )
-    if not fits:
+    if len(shape) != len(declared) or any(d.dim_value not in (n, 0) for n, d in zip(shape, declared, strict=True)):
         raise LoadError(f"input {name!r} is {_dims_text(declared)}, and {list(shape)} was given")
 
 

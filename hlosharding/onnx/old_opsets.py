@@ -32,10 +32,10 @@ def restore_old_resizes(model: Any) -> None:
     """Gives each Resize the attributes that mean what it meant.  Raises LoadError where there are none."""
     from onnx import helper
 
-    constants = {t.name: array_of(t) for t in model.graph.initializer if t.data_location != t.EXTERNAL}
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in nodes_of(model.graph):
-        if node.op_type == "Constant" and node.attribute[0].name == "value" and node.attribute[0].t.data_location != 1:
-            constants[node.output[0]] = array_of(node.attribute[0].t)
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            constants[node.output[0]] = node.attribute[0].t
         if node.op_type == "Resize":
             rounding = _rounding(constants.get(node.input[2]))
             node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
@@ -71,8 +71,9 @@ def _ones(count: int) -> list[Any]:
     return [TensorShapeProto.Dimension(dim_value=1) for _ in range(count)]
 
 
-def _rounding(scales: np.ndarray | None) -> str:
+def _rounding(tensor: Any) -> str:
     """Where images grow, the nearest element was the one before; where they shrink, the one after."""
+    scales = None if tensor is None or tensor.data_location == tensor.EXTERNAL else array_of(tensor)
     if scales is None or np.all(scales >= 1):
         return "floor"
     if np.all(scales <= 1):

@@ -52,7 +52,7 @@ def functions_view(about: ReportedProgram) -> View:
     for row in about.partitioned.cost.rows:
         path = paths.of(row.instruction)
         root.add(path, row.time_s)
-        for name in dict.fromkeys(path):
+        for name in path:
             sums[name].time_s += row.time_s
         sums[path[-1]].own_s += row.time_s
         sums[path[-1]].comm_bytes += row.comm_bytes
