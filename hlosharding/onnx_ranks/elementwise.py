@@ -67,16 +67,33 @@ def _power(out: GraphWriter, inst: Instruction, value: str, exponent: str) -> st
     return out.cast(out.add("Pow", *wide), inst.shape.dtype)
 
 
-def _one(out: GraphWriter, inst: Instruction) -> str:
-    return out.constant(np.ones((), inst.shape.dtype))
+def _number(out: GraphWriter, inst: Instruction, number: float) -> str:
+    return out.constant(np.array(number, inst.shape.dtype))
+
+
+@WRITERS.register("exponential-minus-one")
+def _exponential_minus_one(out: GraphWriter, inst: Instruction, value: str) -> str:
+    # exp(x) - 1 has no digit left where x is small; tanh(x / 2) (exp(x) + 1) is the same, and keeps all.
+    half = out.add("Mul", value, _number(out, inst, 0.5))
+    return out.add("Mul", out.add("Tanh", half), out.add("Add", out.add("Exp", value), _number(out, inst, 1.0)))
+
+
+@WRITERS.register("log-plus-one")
+def _log_plus_one(out: GraphWriter, inst: Instruction, value: str) -> str:
+    # What log(1 + x) loses where x is small a step of Newton's brings back, y + (x - (exp(y) - 1)) / exp(y).  With
+    # (1 + x) - 1 in it the formula would be shorter, but compilers take that for x.
+    one, half = _number(out, inst, 1.0), _number(out, inst, 0.5)
+    above = out.add("Add", value, one)
+    log = out.add("Log", above)
+    back = out.add("Mul", out.add("Tanh", out.add("Mul", log, half)), out.add("Add", above, one))
+    step = out.add("Div", out.add("Sub", value, back), above)
+    return out.add("Where", out.add("Less", out.add("Abs", log), one), out.add("Add", log, step), log)
 
 
 _FORMULAS: dict[str, Writer] = {
     "clamp": lambda out, inst, low, value, high: out.add("Min", out.add("Max", value, low), high),
     "convert": lambda out, inst, value: out.cast(value, inst.shape.dtype),
-    "exponential-minus-one": lambda out, inst, value: out.add("Sub", out.add("Exp", value), _one(out, inst)),
     "is-finite": lambda out, inst, x: out.add("Not", out.add("Or", out.add("IsNaN", x), out.add("IsInf", x))),
-    "log-plus-one": lambda out, inst, value: out.add("Log", out.add("Add", value, _one(out, inst))),
     "remainder": lambda out, inst, value, by: out.add("Mod", value, by, fmod=1),
     "rsqrt": lambda out, inst, value: out.add("Reciprocal", out.add("Sqrt", value)),
 }
