@@ -62,9 +62,9 @@ def hands_on(body: Computation, number: int) -> bool:
     ... }
     ... ENTRY e {
     ...   x = (s32[], f32[8]) parameter(0)
-    ...   ROOT w = (s32[], f32[8]) while(x), condition=going, body=step
+    ...   ROOT loop = (s32[], f32[8]) while(x), condition=going, body=step
     ... }''')
-    >>> body = while_parts(module.by_name("w")).body
+    >>> body = while_parts(module.by_name("loop")).body
     >>> hands_on(body, 0), hands_on(body, 1)
     (False, True)
     """
