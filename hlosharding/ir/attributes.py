@@ -6,6 +6,7 @@ Floor: ir.  Each record knows how to read itself from the proto and write itself
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -254,6 +255,14 @@ class Frame:
 class Stack(tuple[Frame, ...]):
     """A Python stack, innermost frame first.  Thousands of instructions share one."""
 
+    @classmethod
+    def from_index(cls, index: Any, number: int) -> Self:
+        """Of a frame of a `StackFrameIndexProto`; none where a place that it needs is missing, as XLA has it."""
+        try:
+            return cls([_frame(index, n) for n in frame_numbers(index, number)])
+        except IndexError:
+            return cls()
+
     @cached_property
     def of_user(self) -> tuple[Frame, ...]:
         """Those outside libraries."""
@@ -268,6 +277,33 @@ class Stack(tuple[Frame, ...]):
     def location(self) -> str:
         """ "file.py:31" of the innermost frame outside libraries; "" when unknown."""
         return next((str(frame) for frame in self.of_user or self), "")
+
+
+def frame_numbers(index: Any, number: int) -> list[int]:
+    """A frame of a `StackFrameIndexProto` and those that called it, innermost first, by their ids: 0 is none.
+
+    Each stands once: a stranger's frames may call themselves.
+    """
+    found: dict[int, None] = {}
+    while 0 < number <= len(index.stack_frames) and number not in found:
+        found[number] = None
+        number = index.stack_frames[number - 1].parent_frame_id
+    return list(found)
+
+
+def _frame(index: Any, number: int) -> Frame:
+    where = _numbered(index.file_locations, index.stack_frames[number - 1].file_location_id)
+    file, function = (
+        _numbered(index.file_names, where.file_name_id),
+        _numbered(index.function_names, where.function_name_id),
+    )
+    end = where.end_line, where.end_column
+    return Frame(file, function, where.line, where.column, *(end if all(end) else (where.line, where.column)))
+
+
+def _numbered(items: Sequence[Any], number: int) -> Any:
+    """Of items that are counted from 1."""
+    return items[number - 1 if number > 0 else len(items)]
 
 
 def is_at(location: str, line: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 from hlosharding import wire
 from hlosharding.ir import rewrite
+from hlosharding.ir.attributes import frame_numbers
 from hlosharding.ir.builder import written_proto
 from hlosharding.ir.graph import Computation, Instruction
 from hlosharding.ir.module import Module
@@ -310,33 +311,23 @@ class FrameTable:
 
     def __init__(self, index: Any) -> None:
         self._index = index
-        self._parents = [0, *(f.parent_frame_id for f in index.stack_frames)]
-        self._locations = [0, *(f.file_location_id for f in index.stack_frames)]
         self._ids = {(f.file_location_id, f.parent_frame_id): n + 1 for n, f in enumerate(index.stack_frames)}
 
     @remembered
     def join(self, outer: int, inner: int) -> int:
         """The stack `inner` as seen from inside the stack `outer` (unchanged if it already stands there)."""
-        chain: list[int] = []
-        frame = inner
-        while 0 < frame < len(self._parents):
-            if frame == outer:
-                return inner
-            chain.append(frame)
-            frame = self._parents[frame]
-        current = outer
-        for frame in reversed(chain if outer else []):
-            current = self._frame(self._locations[frame], current)
-        return current if outer else inner
+        chain = frame_numbers(self._index, inner)
+        if not outer or outer in chain:
+            return inner
+        for frame in reversed(chain):
+            outer = self._frame(self._index.stack_frames[frame - 1].file_location_id, outer)
+        return outer
 
     def _frame(self, location: int, parent: int) -> int:
         found = self._ids.get((location, parent))
         if found is None:
-            frame = self._index.stack_frames.add()
-            frame.file_location_id, frame.parent_frame_id = location, parent
-            self._parents.append(parent)
-            self._locations.append(location)
-            found = self._ids[location, parent] = len(self._parents) - 1
+            self._index.stack_frames.add(file_location_id=location, parent_frame_id=parent)
+            found = self._ids[location, parent] = len(self._index.stack_frames)
         return found
 
 

@@ -354,17 +354,7 @@ class ModuleGraph:
     def frames(self, frame_id: int) -> Stack:
         """The Python stack of a frame id, innermost first (memoised)."""
         if frame_id not in self._frames:
-            index = self.proto.stack_frame_index
-            if not 0 < frame_id <= len(index.stack_frames):
-                return Stack()
-            entry = index.stack_frames[frame_id - 1]
-            where = index.file_locations[entry.file_location_id - 1]
-            file = index.file_names[where.file_name_id - 1]
-            function = index.function_names[where.function_name_id - 1]
-            outer = self.frames(entry.parent_frame_id) if entry.parent_frame_id != frame_id else Stack()
-            end = where.end_line, where.end_column
-            frame = Frame(file, function, where.line, where.column, *(end if all(end) else (where.line, where.column)))
-            self._frames[frame_id] = Stack((frame, *outer))
+            self._frames[frame_id] = Stack.from_index(self.proto.stack_frame_index, frame_id)
         return self._frames[frame_id]
 
     @collector_waits
