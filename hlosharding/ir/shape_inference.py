@@ -24,6 +24,9 @@ _WHOLES = {part: whole for whole, part in _PARTS.items()}
 _CHOOSING = frozenset({"select", "clamp"})
 """A scalar may choose, or bound, for all elements."""
 _TRUTH = frozenset({"compare", "is-finite"})
+_REAL = frozenset({"abs", "imag", "real"})
+OF_ANOTHER_TYPE = _TRUTH | _REAL | {"complex"}
+"""Elementwise ops whose type is not that of their operands, or not where these are complex."""
 _FREE_TYPE = frozenset({"convert", "stochastic-convert"})
 _MIXED_TYPES = frozenset({"select", "clamp", "stochastic-convert"})
 
@@ -76,7 +79,7 @@ def _typed(inst: Instruction, opcode: str, shape: Shape) -> Shape:
         return shape.with_type("pred")
     if opcode in _FREE_TYPE:
         return shape.with_type(inst.shape.element_type)
-    if opcode in ("real", "imag", "abs") and shape.is_complex:
+    if opcode in _REAL and shape.is_complex:
         return shape.with_type(_PARTS[shape.element_type])
     if opcode == "complex":
         return shape.with_type(_WHOLES.get(shape.element_type, shape.element_type))

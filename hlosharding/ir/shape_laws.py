@@ -11,12 +11,13 @@ from math import prod
 
 from hlosharding.errors import ModuleError
 from hlosharding.ir.graph import Instruction
-from hlosharding.ir.opcode import ELEMENTWISE
+from hlosharding.ir.opcode import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY, NUM_OPERANDS
 from hlosharding.ir.shape import Shape
-from hlosharding.ir.shape_inference import SHAPE_RULES, infer_shape
+from hlosharding.ir.shape_inference import OF_ANOTHER_TYPE, SHAPE_RULES, infer_shape
 
-USUALLY_OF_ONE_SHAPE = ELEMENTWISE
-"""Most ops of a program: nothing is wrong where operands and result have one shape."""
+OF_ONE_SHAPE = {o: NUM_OPERANDS[o] for o in (ELEMENTWISE_UNARY | ELEMENTWISE_BINARY) - OF_ANOTHER_TYPE}
+"""Most ops of a program, and how many operands each has: nothing is wrong where these and the result are arrays of one
+shape."""
 
 _SIZED_BY_GROUPS = frozenset({"all-gather", "all-to-all", "reduce-scatter"})
 

@@ -16,8 +16,8 @@ from hlosharding.ir.attribute_laws import fault_of_attributes
 from hlosharding.ir.control_flow import NUM_CALLED
 from hlosharding.ir.graph import Computation, Instruction, ModuleGraph
 from hlosharding.ir.module import Module
-from hlosharding.ir.opcode import ALL_OPCODES, ELEMENTWISE, NUM_OPERANDS
-from hlosharding.ir.shape_laws import USUALLY_OF_ONE_SHAPE, fault_of_shape
+from hlosharding.ir.opcode import ALL_OPCODES, ELEMENTWISE
+from hlosharding.ir.shape_laws import OF_ONE_SHAPE, fault_of_shape
 
 
 def verify(module: ModuleGraph) -> None:
@@ -43,7 +43,7 @@ def _verify_computation(computation: Computation, names: set[str], lawful: set[t
     # Uses and users are counted, and only where their numbers differ looked for in each other's lists, which are long.
     uses = known = 0
     numbers: list[int] = []
-    plain, takes, define, name = USUALLY_OF_ONE_SHAPE, NUM_OPERANDS.get, seen.add, names.add
+    takes, define, name = OF_ONE_SHAPE.get, seen.add, names.add
     for instruction in computation.instructions:
         operands, opcode = instruction.operands, instruction.opcode
         name(instruction.name)
@@ -58,7 +58,7 @@ def _verify_computation(computation: Computation, names: set[str], lawful: set[t
             if not count:
                 continue
         shape = instruction.shape
-        if count == takes(opcode) and opcode in plain and operands[0].shape is shape and operands[-1].shape is shape:
+        if count == takes(opcode) and operands[0].shape is operands[-1].shape is shape and shape.is_array:
             continue  # most ops: seen without a call
         said = _SAID.get(opcode)
         if said is None:

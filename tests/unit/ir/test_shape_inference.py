@@ -117,6 +117,12 @@ WRONG = {
     "tuple": ("(s32[4,8], f32[4,8]) tuple(x, k)", "the operands make (f32[4,8], s32[4,8])"),
     "result": ("f32[4] call(x), to_apply=twice", "operand %x is f32[4,8]"),
     "broadcast": ("f32[8,4] broadcast(x), dimensions={0,1}", "do not broadcast to it by [0, 1]"),
+    "bounded": ("f32[4,8] clamp(x, y, x)", "operand %x is f32[4,8], operand %y is f32[8,16]"),
+    "chosen": ("pred[4,8] select(p, q, p)", "operand %p is pred[4,8], operand %q is pred[]"),
+    "truth": ("f32[4,8] is-finite(x)", "the operands make pred[4,8]"),
+    "whole": ("f32[4,8] complex(x, x)", "the operands make c64[4,8]"),
+    "part": ("c64[4,8] real(c)", "the operands make f32[4,8]"),
+    "tuples": ("(f32[4,8], f32[]) add(both, both)", "operand %both is no array"),
 }  # fmt: skip
 
 
