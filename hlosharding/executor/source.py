@@ -37,6 +37,7 @@ from hlosharding.executor.text import (
     comment_text,
     dtype_text,
     identifier,
+    is_plain_nan,
     scalar_text,
     shape_text,
     wrap_items,
@@ -175,7 +176,8 @@ class _ProgramWriter:
         if not value.size:
             return f"np.zeros({tuple(value.shape)}, {dtype_text(shape)})"
         # Compared as bits: a NaN is equal to nothing, and 0.0 to -0.0.
-        if (flat.view(f"V{flat.itemsize}") == flat[:1].view(f"V{flat.itemsize}")).all():
+        is_splat = (flat.view(f"V{flat.itemsize}") == flat[:1].view(f"V{flat.itemsize}")).all()
+        if is_splat and is_plain_nan(flat[:1]):
             return f"lax.broadcast({scalar_text(flat[0])}, {tuple(value.shape)})"
         if value.size <= _INLINE_ELEMENTS and value.dtype.kind in "iub" and shape.element_type[0] != "f":
             return f"np.array({value.tolist()}, {dtype_text(shape)})"

@@ -187,11 +187,10 @@ def _is_number(text: str) -> bool:
 
 
 def is_plain_nan(array: np.ndarray) -> bool:
-    """True unless some NaN in `array` has another bit pattern than numpy's own."""
-    if array.dtype.kind not in "fV" or array.dtype.kind == "V":
-        return True
-    nan = np.isnan(array)
-    return not nan.any() or bool((array[nan].tobytes()) == np.full(int(nan.sum()), np.nan, array.dtype).tobytes())
+    """True unless some NaN in `array`, or in a part of a complex number, has another bit pattern than numpy's own."""
+    parts = array.reshape(-1).view(np.real(array).dtype)
+    nan = parts[np.isnan(parts)]
+    return not nan.size or nan.tobytes() == np.full(nan.size, np.nan, nan.dtype).tobytes()
 
 
 def tuple_text(values: Any) -> str:

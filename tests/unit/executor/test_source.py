@@ -200,6 +200,24 @@ def test_scalars_are_written_exactly(value: Any) -> None:
     assert again.tobytes() == value.tobytes()
 
 
+@pytest.mark.parametrize("dims", [(), (4,)])
+@pytest.mark.parametrize(
+    ("dtype", "bits"),
+    [(np.float32, [0x7FC00001]), (np.float16, [0xFE00]), (jnp.bfloat16, [0x7FC1]), (jnp.float8_e4m3fn, [0xFF]),
+     (np.complex64, [0x3F800000, 0xFFC00000])],
+)  # fmt: skip
+def test_the_bits_of_a_nan_are_kept_as_xla_keeps_them(dtype: Any, bits: list[int], dims: tuple[int, ...]) -> None:
+    size = np.dtype(dtype).itemsize // len(bits)
+    element = np.array(bits, f"u{size}").view(dtype).reshape(())
+    builder = Builder("m")
+    main = builder.computation("main")
+    main.parameter(0, Shape.array("f32"))
+    main.root(main.constant(np.broadcast_to(element, dims)))
+    module = builder.finish(main)
+    ((want,),) = xla_bridge.run_proto(module.to_hlo_proto(), [[np.float32(0)]])
+    assert ShardMapProgram(module).run(np.float32(0))[0].tobytes() == np.asarray(want).tobytes()
+
+
 def test_names_are_identifiers() -> None:
     for name in ("params['a'].b[0]", "lambda", "3d", "", "λ", "np", "x y-z"):
         assert identifier(name).isidentifier()
