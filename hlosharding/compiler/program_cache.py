@@ -12,6 +12,7 @@ import re
 import struct
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from hashlib import sha256
@@ -102,13 +103,21 @@ class ProgramCache:
     def _make_room(self, size: int) -> None:
         if self.max_bytes < 0:
             return
-        files = sorted((entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in os.scandir(self.folder))
+        files = self._files()
         taken = size + sum(file[1] for file in files)
         for _, length, path in files:
             if taken <= self.max_bytes:
                 return
             Path(path).unlink(missing_ok=True)
             taken -= length
+
+    def _files(self) -> list[tuple[float, int, str]]:
+        """When each was last used, its size, its path; what was not used for longest stands first."""
+        found: list[tuple[float, int, str]] = []
+        for entry in os.scandir(self.folder):
+            with suppress(FileNotFoundError):  # another process makes room, too
+                found.append((entry.stat().st_mtime, entry.stat().st_size, entry.path))
+        return sorted(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +195,9 @@ def needs_this_process(module: Module) -> bool:
 def _key(name: str, checksum: bytes, said: tuple[Any, ...]) -> str:
     said = said if ProgramCache.of_jax() is None else (*said, versions())  # which are those of this process anyway
     # The name is the user's function's, cut and cleaned for the file system: the checksum alone tells programs apart.
-    return f"{_UNSAFE.sub('_', name[:100])}-{sha256(checksum + repr(said).encode()).hexdigest()}"
+    # File systems count bytes, of which a letter may have four.
+    clean = _UNSAFE.sub("_", name[:100]).encode()[:100].decode(errors="ignore")
+    return f"{clean}-{sha256(checksum + repr(said).encode()).hexdigest()}"
 
 
 def _spelled(options: PartitionOptions) -> list[Any]:

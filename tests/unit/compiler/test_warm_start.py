@@ -354,6 +354,36 @@ def test_what_was_not_used_for_longest_makes_room(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "c"]
 
 
+def test_files_that_another_process_deletes_meanwhile_are_no_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = traced().propagate().partition().partitioned.local
+    kept = ProgramCache(tmp_path, max_bytes=1 << 30)
+    kept.write("a", program, 1.0)
+    usual = os.scandir
+
+    def scan(folder: Path) -> list[Any]:
+        found = list(usual(folder))
+        (tmp_path / "a").unlink()
+        return found
+
+    monkeypatch.setattr(os, "scandir", scan)
+    kept.write("b", program, 1.0)  # a warning would be an error here
+    assert kept.read("b") is not None
+
+
+@pytest.mark.parametrize("letter", ["a", "\xe9", "\u540d", "\U00020000", "\ud800"])
+def test_functions_with_long_names_are_kept(letter: str, tmp_path: Path) -> None:
+    module = hs.load(TEXT)
+    module.name = "step_" + letter * 300
+    key = program_key(module, machines.h100(2))
+    assert key is not None
+    kept = ProgramCache(tmp_path)
+    kept.write(key, traced().propagate().partition().partitioned.local, 1.0)
+    assert key.startswith("step_")
+    assert kept.read(key) is not None
+
+
 def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     program = traced().propagate().partition().partitioned.local
