@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 from hlosharding import xla_bridge
@@ -32,6 +33,8 @@ _LARGEST_REMEMBERED = 1 << 20
 
 _ready: OrderedDict[str | None, tuple[Boundary, Any]] = OrderedDict()
 """By key: what this process compiled or loaded, last used last."""
+_one_at_a_time = Lock()
+"""Who looks an entry up moves it, too, and another thread may drop it meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +112,9 @@ class ProgramOnce:
 
     def executable(self) -> Executable | None:
         """What was compiled before, on the devices of the trace."""
-        if self._key in _ready:
-            _ready.move_to_end(self._key)
-            return self._executable(*_ready[self._key])
+        ready = _recall(self._key)
+        if ready is not None:
+            return self._executable(*ready)
         kept = self._entry.executable(self._trace.call.signature) if self._entry is not None else None
         if kept is None:
             return None
@@ -155,14 +158,24 @@ class ProgramOnce:
         # With inputs of less than a byte it is not the compiled program that is called.
         if self._key is None or executable.is_jitted or constants > _LARGEST_REMEMBERED:
             return
-        _ready[self._key] = executable.boundary, executable.compiled
-        while len(_ready) > _REMEMBERED:
-            _ready.popitem(last=False)
+        compiled = executable.compiled
+        with _one_at_a_time:
+            _ready[self._key] = executable.boundary, compiled
+            while len(_ready) > _REMEMBERED:
+                _ready.popitem(last=False)
+
+
+def _recall(key: str | None) -> tuple[Boundary, Any] | None:
+    with _one_at_a_time:
+        if key in _ready:
+            _ready.move_to_end(key)
+        return _ready.get(key)
 
 
 def forget() -> None:
     """What this process remembers; not what lies on disk."""
-    _ready.clear()
+    with _one_at_a_time:
+        _ready.clear()
 
 
 def _module(source: Module | Propagation) -> Module:
@@ -193,7 +206,7 @@ def once_lowered(
     options: PartitionOptions | None = None,
     shared: dict[Any, Partitioned] | None = None,
 ) -> ProgramOnce:
-    """The program of a module.  It is looked for on disk alone."""
+    """The program of a module.  It is looked for only where JAX keeps programs on disk: its checksum takes time."""
     module = _module(source)
     annotated = source.annotated if isinstance(source, Propagation) else None
     prices = prices_of(machine, module.num_partitions, module)

@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from collections import OrderedDict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import jax
@@ -23,6 +25,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
+from hlosharding.compiler import warm_start
 from hlosharding.compiler.program_cache import FOLDER, ProgramCache, program_key
 from hlosharding.compiler.warm_start import forget
 from hlosharding.cost import machines
@@ -488,6 +491,22 @@ def test_a_warm_start_lowers_nothing_and_gives_the_same(cache: Path, monkeypatch
     assert lowered == []
     assert "def " in steps[0].lower(x, w).as_python()
     assert lowered == ["_lowered"]
+
+
+def test_another_thread_may_forget_what_is_looked_up(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Forgotten(OrderedDict[Any, Any]):
+        """Another thread forgets all as soon as it is let, when an entry is about to be moved."""
+
+        def move_to_end(self, key: Any, last: bool = True) -> None:
+            other = Thread(target=forget)
+            other.start()
+            other.join(0.1)
+            super().move_to_end(key, last)
+
+    monkeypatch.setattr(warm_start, "_ready", Forgotten())
+    x, w = jnp.ones((8, 16)), jnp.ones((16, 4))
+    for _ in range(2):  # compiled; then looked up
+        assert float(closure(2.0)(x, w)["y"][0, 0]) == 18.0
 
 
 def test_a_closure_over_other_numbers_is_another_program(cache: Path) -> None:
