@@ -21,7 +21,7 @@ from hlosharding.ir.module import Module
 
 GUESS = 100
 """Trips of a loop of which nobody can tell: one that is worth a loop makes many, and what moves in each is dear."""
-_SEEN_THROUGH = frozenset({"copy", "bitcast", "reshape", "convert", "opt-barrier", "copy-done", "domain"})
+_SEEN_THROUGH = frozenset({"copy", "bitcast", "reshape", "convert", "opt-barrier", "copy-start", "copy-done", "domain"})
 
 
 class Trips(NamedTuple):
@@ -70,10 +70,11 @@ def _known_trip_count(loop: Instruction) -> int | None:
     if "known_trip_count" not in text:
         return None
     try:
-        return int(json.loads(text)["known_trip_count"]["n"])
+        count = int(json.loads(text)["known_trip_count"]["n"])
     # The last for Infinity, which `json` reads and no int is.
     except (ValueError, KeyError, TypeError, OverflowError):
         return None
+    return count if count >= 0 else None
 
 
 def with_trip_counts(module: Module, trips: Mapping[str, int]) -> Module:

@@ -39,7 +39,7 @@ ENTRY main {{
 """
 
 
-def loop(**changes: str) -> Module:
+def loop(text: str = LOOP, **changes: str) -> Module:
     parts = {
         "start": "constant(0)",
         "step": "1",
@@ -53,7 +53,7 @@ def loop(**changes: str) -> Module:
         "extra_init": "",
         "kept": "",
     }
-    return load(LOOP.format(**(parts | changes)))
+    return load(text.format(**(parts | changes)))
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,18 @@ def loop(**changes: str) -> Module:
 )
 def test_counted_loops(changes: dict[str, str], trips: int) -> None:
     assert trip_count(loop(**changes).by_name("loop")) == (trips, True)
+
+
+def test_a_start_that_is_copied_meanwhile() -> None:
+    moved = "s = s32[] constant(4)  moving = (s32[], s32[], u32[]) copy-start(s)  start = s32[] copy-done(moving)"
+    text = LOOP.replace("start = s32[] {start}", moved)
+    assert trip_count(loop(text).by_name("loop")) == (6, True)
+
+
+@pytest.mark.parametrize("count", ["-3", "Infinity", '"many"', "null"])
+def test_what_is_no_count_says_nothing(count: str) -> None:
+    said = 'body=body, backend_config={{"known_trip_count":{{"n":COUNT}}}}'.replace("COUNT", count)
+    assert trip_count(loop(LOOP.replace("body=body", said)).by_name("loop")) == (10, True)
 
 
 def test_a_limit_that_the_loop_carries_unchanged() -> None:
