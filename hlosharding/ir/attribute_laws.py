@@ -310,9 +310,9 @@ def _batch_norm(inst: Instruction) -> str | None:
     if not 0 <= feature < shape.rank:
         return f"feature_index {feature} is not one of the {shape.rank} dims of {shape}"
     per_feature = (shape.dims[feature],)
-    for operand in inst.operands[1:]:
-        whole = inst.opcode == "batch-norm-grad" and operand is inst.operands[4]
-        if operand.shape.dims != (shape.dims if whole else per_feature) and operand.shape.dims != per_feature:
+    for number, operand in enumerate(inst.operands[1:], 1):
+        is_gradient = inst.opcode == "batch-norm-grad" and number == 4
+        if operand.shape.dims != (shape.dims if is_gradient else per_feature):
             return f"operand %{operand.name} is {operand.shape}"
     made = [leaf.dims for leaf in inst.shape.leaves]
     wanted = [shape.dims] if inst.opcode == "batch-norm-inference" else [shape.dims, per_feature, per_feature]
@@ -467,9 +467,7 @@ def _all_to_all(inst: Instruction) -> str | None:
 
 
 def _permute(inst: Instruction) -> str | None:
-    if not inst.operands:
-        return "it has no operands"
-    return next((f"{p.source} sends to {p.target}" for p in inst.proto.source_target_pairs if p.source < 0), None)
+    return None if inst.operands else "it has no operands"
 
 
 def _dynamic_reshape(inst: Instruction) -> str | None:
@@ -515,7 +513,7 @@ LAWS: dict[str, Law] = {
     **dict.fromkeys(("all-reduce", "all-reduce-start"), _adds_up),
     **dict.fromkeys(("async-done", "async-update"), _ends("async-start", "async-update")),
     **dict.fromkeys(("batch-norm-grad", "batch-norm-inference", "batch-norm-training"), _batch_norm),
-    **dict.fromkeys(("get-dimension-size", "set-dimension-size", "all-gather", "concatenate"), _one_dim),
+    **dict.fromkeys(("get-dimension-size", "set-dimension-size", "all-gather"), _one_dim),
     **dict.fromkeys(("send", "recv"), _send),
     **{f"{o}-done": _ends(f"{o}-start") for o in ("all-gather", "all-reduce", "collective-permute", "copy")},
     **{f"{o}-done": _ends(o) for o in ("send", "recv")},

@@ -59,6 +59,7 @@ BROKEN: dict[str, tuple[str, Change, str]] = {
     "fusion of more than its body takes": ("fusion", operands(0, 0), "the parameters of %flip are f32[8,16]"),
     "start of what takes less": ("async-start", operands(0, 0), "a start makes"),
     "an iota of a tuple": ("iota", lambda op: op.shape.CopyFrom(wire.ShapeProto(element_type=13)), "it is no array"),
+    "batch norm: a gradient of features": ("batch-norm-grad", operands(0, 1, 2, 3, 1), "operand %f.1 is f32[16]"),
     "done of no start": ("copy-done", lambda op: setattr(op, "opcode", "all-gather-done"), "is no all-gather-start"),
     "an opcode of nobody": ("tanh", lambda op: setattr(op, "opcode", "tanhh"), "no opcode: 'tanhh'"),
 }  # fmt: skip
