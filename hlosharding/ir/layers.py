@@ -121,7 +121,7 @@ def _candidates(windows: _Windows, covered: np.ndarray, min_length: int, min_sav
     while length >= min_length:
         free = np.flatnonzero(blocked[length:] == blocked[:-length])
         candidates += _best_groups(windows.hashes(length)[free], free, length, min_saving)
-        length = min(int(length * 0.88), length - 1)
+        length = int(length * 0.88)
     return sorted(candidates, key=lambda r: -r.saving)
 
 

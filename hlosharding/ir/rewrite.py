@@ -270,7 +270,6 @@ def change_opcode(instruction: Instruction, opcode: str, operands: Iterable[Inst
 
 def change_kind(instruction: Instruction, opcode: str, shape: Shape) -> None:
     """Turn an instruction into another op of the same operands and attributes."""
-    instruction.own_proto()
     instruction.opcode, instruction.shape = opcode, shape
     instruction.module.forget_opcodes()
 
