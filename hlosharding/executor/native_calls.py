@@ -17,6 +17,8 @@ _KERNEL = re.compile(r"lapack_([sdcz])(\w+)_ffi")
 _REAL = {"s": "f32", "d": "f64", "c": "f32", "z": "f64"}
 _COMPLEX = {"s": "c64", "d": "c128", "c": "c64", "z": "c128"}
 _INTEGER = "s32"
+_PLAIN = re.compile(r"\{\w+ = \w+(?: : \w+)?(?:, \w+ = \w+(?: : \w+)?)*\}")
+"""A dictionary as JAX writes it for these kernels: a string, or another dictionary in it, could say anything."""
 
 
 class _CallShapes(NamedTuple):
@@ -144,6 +146,8 @@ def _binds(term: str, shape: Shape, batch: tuple[int, ...], sizes: dict[str, int
 
 def _says(opaque: str, attributes: Mapping[str, int]) -> bool:
     """Does the call's dictionary hold these values?"""
+    if attributes and not _PLAIN.fullmatch(opaque):
+        return False
     for name, value in attributes.items():
         found = re.search(rf"\b{name} = (\w+)", opaque)
         if found is None or {"true": 1, "false": 0}.get(found[1], found[1]) not in (value, str(value)):

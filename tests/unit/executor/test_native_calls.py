@@ -119,6 +119,23 @@ def test_sorting_by_a_function_needs_the_function() -> None:
     assert not has_its_shapes(call)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        '{about = "mode = 83 : ui8", mode = 65 : ui8}',
+        "{a = {mode = 83 : ui8}, mode = 65 : ui8}",
+        "{mode=65 : ui8 // mode = 83\n}",
+        '{"mode" = 65 : ui8, about = mode = 83}',
+    ],
+)
+def test_what_a_dictionary_says_elsewhere_is_not_what_the_kernel_reads(said: str) -> None:
+    thin = jax.jit(FUNCTIONS["thin svd"]).lower(jax.ShapeDtypeStruct((5, 3), jnp.float32))
+    [call] = kernels_of(hs.load(thin.as_text()))
+    assert has_its_shapes(call)
+    call.proto.backend_config = said.encode()
+    assert not has_its_shapes(call)
+
+
 def test_a_buffer_callback_runs_where_it_was_traced_alone() -> None:
     def tripled(x: Any) -> Any:
         def fill(_: Any, made: Any, taken: Any) -> None:
