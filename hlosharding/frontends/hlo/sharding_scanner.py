@@ -32,6 +32,7 @@ _HLO_WORDS = re.compile(
 _STABLEHLO_WORDS = re.compile(
     rf'{_LINE_COMMENT}|(?P<key>mhlo\.sharding)"?\s*=\s*"(?P<text>[^"\\]*+(?:\\.[^"\\]*+)*+)"|{_STRING}', re.DOTALL
 )
+_STATED_PARTITIONS = re.compile(rf"{_LINE_COMMENT}|{_STRING}|mhlo\.num_partitions\s*=\s*(?P<count>\d+)", re.DOTALL)
 _BRACES = re.compile(rf"{_STRING}|[{{}}]", re.DOTALL)
 _ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2}|.)", re.DOTALL)
 
@@ -66,6 +67,17 @@ def scan_stablehlo(text: str) -> list[Found]:
     """
     found = [m for m in _STABLEHLO_WORDS.finditer(text) if m["key"] and m["text"]]
     return [_checked(text, m.start("text"), m["text"], _ESCAPE.sub(_unescape, m["text"])) for m in found]
+
+
+def stated_partitions(text: str) -> int:
+    """What a StableHLO text says of how many devices it is for; 1 where it says nothing.
+
+    >>> stated_partitions("module @m attributes {mhlo.num_partitions = 8 : i32} {}")
+    8
+    """
+    # Most texts say it in their first lines; of one that does not, however long, nothing is read twice.
+    words = _STATED_PARTITIONS.finditer(text if "mhlo.num_partitions" in text else "")
+    return next((int(word["count"]) for word in words if word["count"]), 1)
 
 
 def _hlo_shardings(text: str) -> Iterator[tuple[int, str]]:

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from hlosharding import wire, xla_bridge
 from hlosharding.errors import LoadError, ModuleError, ShardingError
-from hlosharding.frontends.hlo.sharding_scanner import scan_hlo, scan_stablehlo
+from hlosharding.frontends.hlo.sharding_scanner import scan_hlo, scan_stablehlo, stated_partitions
 from hlosharding.frontends.shardy import without_shardy_marks
 from hlosharding.ir import Computation, Module, rewrite
 from hlosharding.ir import custom_call_targets as targets
@@ -166,7 +166,6 @@ def _first_field(data: bytes) -> bytes | None:
 
 
 MLIR_BYTECODE = b"ML\xefR"
-_STATED_PARTITIONS = re.compile(r"mhlo\.num_partitions\s*=\s*(\d+)")
 
 
 def from_stablehlo(source: str | bytes) -> Module:
@@ -174,9 +173,7 @@ def from_stablehlo(source: str | bytes) -> Module:
     text = source if isinstance(source, str) else xla_bridge.stablehlo_bytecode_to_text(source)
     found = scan_stablehlo(text)
     module = from_lowering(from_hlo_proto(xla_bridge.stablehlo_to_hlo_proto(source)))
-    stated = _STATED_PARTITIONS.search(text[:4000])
-    counts = [devices_of(f.sharding for f in found), module.num_partitions, int(stated[1]) if stated else 1]
-    module.num_partitions = max(counts)
+    module.num_partitions = max(devices_of(f.sharding for f in found), module.num_partitions, stated_partitions(text))
     return module
 
 

@@ -57,6 +57,24 @@ def test_stablehlo_text_is_prepared_unless_told_otherwise() -> None:
     assert module.num_partitions == 2
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        "",
+        "".join(f'#loc{n} = loc("model.py":{n}:1)\n' for n in range(1000)),
+        '// mhlo.num_partitions = 9\n#loc1 = loc("mhlo.num_partitions = 9")\n',
+    ],
+)
+def test_stablehlo_states_its_partitions_behind_its_aliases(head: str) -> None:
+    text = (
+        head
+        + """module @m attributes {mhlo.num_partitions = 8 : i32} {
+  func.func public @main(%arg0: tensor<4xf32>) -> tensor<4xf32> { return %arg0 : tensor<4xf32> }
+}"""
+    )
+    assert load(text).num_partitions == 8
+
+
 def test_stablehlo_from_us_and_from_jax_export_loads() -> None:
     import jax
     import jax.numpy as jnp
