@@ -146,7 +146,7 @@ class TracedCall:
         """Lowered and read."""
         found: list[dict[str, Any]] = []
         options = xla_bridge.lowering_with_calls(found, PARTITIONING_MARK, RULE_MARK)
-        lowered = self._lowered({"lowering_platforms": _platforms(platform, self.call.mesh), **options})
+        lowered = self._lowered({"lowering_platforms": platforms(platform, self.call.mesh), **options})
         module = without_shardy_marks(from_hlo_proto(xla_bridge.lowered_to_hlo_proto(lowered)))
         self._attach(module, xla_bridge.lowering_facts(lowered))
         xla_bridge.forget_lowering(self.jax)
@@ -246,13 +246,15 @@ def mesh_context(mesh: Any) -> AbstractContextManager[Any]:
         return jax.sharding.use_abstract_mesh(mesh.abstract_mesh)
 
 
-def _platforms(platform: str | None, mesh: Any) -> tuple[str, ...]:
+def platforms(platform: str | None, mesh: Any) -> tuple[str, ...]:
     """The platform to lower for: as told, else the mesh's, else JAX's default."""
     import jax
 
-    has_devices = isinstance(mesh, jax.sharding.Mesh)
-    chosen = platform or (str(mesh.devices.flat[0].platform) if has_devices else jax.default_backend())
-    return ("cuda" if chosen == "gpu" else chosen,)
+    device = mesh.devices.flat[0] if isinstance(mesh, jax.sharding.Mesh) else jax.devices()[0]
+    chosen = platform or str(device.platform)
+    # JAX calls those of both makers so, and lowers for each alone.
+    is_rocm = chosen == "gpu" and "rocm" in device.client.platform_version
+    return ("rocm" if is_rocm else "cuda" if chosen == "gpu" else chosen,)
 
 
 def _results(traced: Any, out_shardings: Any, mesh: Any) -> _Results:

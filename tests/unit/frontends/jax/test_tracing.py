@@ -14,6 +14,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from hlosharding.errors import TraceError
 from hlosharding.frontends import trace
+from hlosharding.frontends.jax.tracing import platforms
 from hlosharding.ir import FusedAttention, Module, fused_attention, verify
 from hlosharding.sharding import HloSharding, MeshInfo
 
@@ -149,10 +150,23 @@ def test_flash_attention_of_gpus_that_are_not_there_is_traced_without_cudnn() ->
     ]
 
 
-@pytest.mark.parametrize(("platform", "target"), [("cpu", "lapack_"), ("cuda", "cusolver_"), ("gpu", "cusolver_")])
+@pytest.mark.parametrize(
+    ("platform", "target"), [("cpu", "lapack_"), ("cuda", "cusolver_"), ("gpu", "cusolver_"), ("rocm", "hipsolver_")]
+)
 def test_the_platform_decides_custom_calls(platform: str, target: str) -> None:
     module = trace(jnp.linalg.qr, platform=platform)(struct(8, 8))
     assert any(i.custom_call_target.startswith(target) for i in module.instructions)
+
+
+@pytest.mark.parametrize(("version", "platform"), [("rocm 60300", "rocm"), ("cuda 12080", "cuda")])
+def test_gpus_of_a_mesh_are_those_of_their_maker(version: str, platform: str) -> None:
+    class Client:
+        platform_version = version
+
+    class Device:
+        process_index, platform, client = 0, "gpu", Client()
+
+    assert platforms(None, Mesh(np.array([Device()]), ("x",))) == (platform,)
 
 
 def test_jitted_and_partial_functions_are_traced_through() -> None:
