@@ -80,7 +80,7 @@ def candidates_signature(inst: Instruction, signature: Signature, x: HloSharding
     """
     how = top_k(inst)
     shape = inst.operands[0].shape
-    if how is None or x is None or x.kind != "tiled" or not shape.size:
+    if how is None or x is None or x.kind != "tiled" or not inst.shape.leaves[0].size:
         return None
     offered = how.k * x.num_tiles_along(shape.rank - 1) * sum(leaf.bits for leaf in inst.shape.leaves)
     return _of_candidates(signature) if offered <= shape.dims[-1] * shape.bits else None

@@ -375,7 +375,7 @@ def selection_plan(window: WindowDim, size: int, windows: int, num_tiles: int) -
     if window.window_reversal or window.window_dilation != 1 or window.base_dilation != 1:
         return None
     tile, stride, low = -(-size // num_tiles), window.stride, window.padding_low
-    touching = [_touching(window, own, tile) for own in range(0, num_tiles * tile, tile)]
+    touching = [_touching(window, t * tile, tile) for t in range(num_tiles)]
     count = max(end - first for first, end in touching)
     starts = [first * stride - low for first, _ in touching]
     begins = tuple(t * tile - start for t, start in enumerate(starts))

@@ -16,6 +16,7 @@ SPLITS = {
 }
 HEAD = """HloModule m, num_partitions=4
 add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }
+more { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = pred[] compare(a, b), direction=GE }
 less { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = pred[] compare(a, b), direction=LT }
 pick { a = f32[] parameter(0)  c = s32[] parameter(1)  b = f32[] parameter(2)  d = s32[] parameter(3)  l = pred[] compare(a, b), direction=GT
   v = f32[] select(l, a, b)  i = s32[] select(l, c, d)  ROOT r = (f32[], s32[]) tuple(v, i) }
@@ -55,12 +56,15 @@ OPS = {
     "scatter into nothing": ROWS + "  i = s32[3,1] parameter(1)\n  u = f32[3,8] parameter(2)\n  ROOT r = f32[0,8] scatter(x, i, u), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add",
     "reduce-window": ROWS + ZERO + "  ROOT r = f32[2,8] reduce-window(x, z), window={size=2x1 pad=1_2x0_0}, to_apply=add",
     "select-and-scatter": "  x = f32[0,8] parameter(0), SPLIT\n  s = f32[0,4] parameter(1), SPLIT\n" + ZERO + "  ROOT r = f32[0,8] select-and-scatter(x, s, z), window={size=1x2 stride=1x2}, select=less, scatter=add",
+    "select-and-scatter of no rows": ROWS + "  s = f32[0,8] parameter(1), SPLIT\n" + ZERO + "  ROOT r = f32[0,8] select-and-scatter(x, s, z), window={size=2x1 stride=2x1}, select=more, scatter=add, SPLIT",
+    "select-and-scatter of padding": ROWS + "  s = f32[2,8] parameter(1), SPLIT\n" + ZERO + "  ROOT r = f32[0,8] select-and-scatter(x, s, z), window={size=2x1 pad=1_2x0_0}, select=more, scatter=add, SPLIT",
     "cholesky": "  x = f32[0,4,4] parameter(0)\n  ROOT r = f32[0,4,4] cholesky(x), lower=true, sharding={devices=[4,1,1]<=[4]}",
     "triangular-solve": "  a = f32[8,8] parameter(0), SPLIT\n  x = f32[8,0] parameter(1), SPLIT\n  ROOT r = f32[8,0] triangular-solve(a, x), left_side=true, lower=true, transpose_a=NO_TRANSPOSE",
     "fft": "  x = c64[0,8] parameter(0), SPLIT\n  ROOT r = c64[0,8] fft(x), fft_type=FFT, fft_length={8}",
     "batch-norm": ROWS + "  f = f32[8] parameter(1)\n  ROOT r = f32[0,8] batch-norm-inference(x, f, f, f, f), epsilon=0.001, feature_index=1",
     "top-k": ROWS + '  ROOT r = (f32[0,2], s32[0,2]) custom-call(x), custom_call_target="TopK", called_computations={less}',
     "topk": ROWS + "  ROOT r = (f32[0,2], s32[0,2]) topk(x), k=2, largest=true",
+    "topk of none": FULL + "  ROOT r = (f32[8,0], s32[8,0]) topk(x), k=0, largest=true",
     "map": ROWS + "  ROOT r = f32[0,8] map(x, x), dimensions={0,1}, to_apply=add",
     "convolution": "  a = f32[0,8,8,4] parameter(0), WIDE\n  k = f32[3,3,4,8] parameter(1), WIDE\n  ROOT r = f32[0,8,8,8] convolution(a, k), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, WIDE",
     "convolution of no features": "  a = f32[4,8,8,0] parameter(0), WIDE\n  k = f32[3,3,0,8] parameter(1), WIDE\n  b = f32[4,8,8,8] parameter(2), WIDE\n  c = f32[4,8,8,8] convolution(a, k), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, WIDE\n  ROOT r = f32[4,8,8,8] add(b, c), WIDE",
@@ -69,7 +73,7 @@ OPS = {
     "grouped convolution": "  a = f32[0,8,8,4] parameter(0), WIDE\n  k = f32[3,3,2,8] parameter(1), WIDE\n  ROOT r = f32[0,8,8,8] convolution(a, k), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=2, WIDE",
     "batch-grouped convolution": "  a = f32[0,8,8,4] parameter(0), WIDE\n  k = f32[3,3,4,8] parameter(1), WIDE\n  ROOT r = f32[0,8,8,8] convolution(a, k), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, batch_group_count=2, WIDE",
 }  # fmt: skip
-NOT_ON_CPU = {"top-k", "topk"}
+NOT_ON_CPU = {"top-k", "topk", "topk of none"}
 """XLA's CPU compiler has no code for these as they stand: they are partitioned only."""
 
 
