@@ -119,7 +119,9 @@ class Prices:
         """What it costs to have a value in another sharding, from where it lies or from a copy of it at `source`."""
         # Partial results lie in the value's own sharding alone: a copy of them elsewhere is their sum.
         kind = value.reduce_kind if source is value.sharding else None
-        return self.reshard_cost(*one_slice_of(value.shape, source, target, value.broadcast_dims), kind)
+        # Along these dims sums alone are the same, not the terms of them that devices have (`resharding`).
+        dims = () if kind else value.broadcast_dims
+        return self.reshard_cost(*one_slice_of(value.shape, source, target, dims), kind)
 
     def move_seconds(self, value: ValuePlace, target: HloSharding) -> float:
         """`comparable_seconds` to have a value in another sharding; nothing where it is made anew."""

@@ -10,6 +10,7 @@ from hlosharding.partitioner import Prices
 from hlosharding.partitioner.choice import Moves
 from hlosharding.partitioner.value import ValuePlace
 from hlosharding.sharding import REPLICATED, HloSharding
+from tests.support.split_programs import mark, split
 
 ROWS, COLUMNS = (HloSharding.parse(f"{{devices={tiles}<=[8]}}") for tiles in ("[8,1]", "[1,8]"))
 SHAPE = Shape.array("f32", (64, 64))
@@ -56,3 +57,19 @@ def test_partial_sums_that_are_added_up_are_no_value_that_moves(moves: Moves) ->
     moves.bring(result, REPLICATED)
     assert moves.communication.mean_bytes == 2 * GATHERED  # an all-reduce
     assert not moves.cost(result=result).is_result_moved
+
+
+def test_partial_sums_that_are_equal_along_a_dim_cost_what_moves(moves: Moves) -> None:
+    """All sums of equal columns are the same, but each device has its own terms of them."""
+    program = split(
+        f"""
+        x = f32[4096] parameter(0){mark("[8]<=[8]")}
+        zero = f32[] constant(0)
+        columns = f32[4096,64] broadcast(x), dimensions={{0}}{mark("[8,1]<=[8]")}
+        ROOT sums = f32[64] reduce(columns, zero), dimensions={{0}}, to_apply=add_f32{mark("")}""",
+        objective="bytes",
+    )
+    plan, sums = program.plans["sums"], Shape.array("f32", (64,))
+    operands = [ValuePlace(Shape.array("f32", (4096, 64)), ROWS), ValuePlace(Shape.array("f32", ()), REPLICATED)]
+    moved = plan.cost(moves.prices, operands, sums, REPLICATED).communication.mean_bytes
+    assert moved == program.comm_bytes_per_device == 2 * sums.byte_size * 7 / 8
