@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +70,27 @@ ENTRY e {{
   ROOT t = ({out}, {grads}, {grads}, {out}) tuple(dq, dk, dv, made){taken}
 }}"""
     return hs.load(text, custom_calls=["__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward"])
+
+
+def attentions_forward(sizes: Sizes, *, sharding: str, wanted: Sequence[str]) -> hs.Module:
+    """One forward pass for each result that is wanted, under a causal mask, of queries, keys and values of its own."""
+    b, t, h, d = sizes.batch, sizes.length, sizes.heads, sizes.depth
+    q, kv = (f"{sizes.dtype}[{','.join(map(str, sizes.operand(heads)))}]" for heads in (h, sizes.shared))
+    out, sums = f"{sizes.dtype}[{b},{h},{t},{d}]", f"f32[{b},{h},{t}]"
+    names = f"{FORWARD}, backend_config={_config(sizes, 'bmm1', is_causal=True)}"
+    lines = [
+        f"""  q{n} = {q} parameter({3 * n}), sharding={sharding}
+  k{n} = {kv} parameter({3 * n + 1}), sharding={sharding}
+  v{n} = {kv} parameter({3 * n + 2}), sharding={sharding}
+  there{n} = ({out}, {sums}, u8[0]) custom-call(q{n}, k{n}, v{n}), {names}
+  made{n} = {out} get-tuple-element(there{n}), index=0, sharding={place}
+"""
+        for n, place in enumerate(wanted)
+    ]
+    made, types = (", ".join(each) for each in ([f"made{n}" for n in range(len(wanted))], [out] * len(wanted)))
+    root = f"  ROOT t = ({types}) tuple({made}), sharding={{{', '.join(wanted)}}}"
+    text = f"HloModule m\nENTRY e {{\n{''.join(lines)}{root}\n}}"
+    return hs.load(text, custom_calls=["__cudnn$fmhaSoftmax"])
 
 
 FORWARD = 'custom_call_target="__cudnn$fmhaSoftmax"'

@@ -23,7 +23,7 @@ import numpy as np
 from hlosharding.ir import SAME_ELEMENTS, Instruction, Shape
 from hlosharding.partitioner.choice import FactorChoice, Lowering
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.factors.alone import seconds_alone
+from hlosharding.partitioner.factors.alone import priced_alone
 from hlosharding.partitioner.iteration_space import untile
 from hlosharding.partitioner.local_ops import local_rule
 from hlosharding.partitioner.resharding import local_shape
@@ -288,7 +288,7 @@ def _seconds(
     """Simulated time of one product by itself."""
     shardings = [loop.sharding if n == loop.operand else s for n, s in enumerate(loop.choice.operands)]
     shapes = [local_shape(context, o.shape, s) for o, s in zip(loop.inst.operands, shardings, strict=True)]
-    return seconds_alone(context, shapes, lambda emitter, operands: emit(emitter, loop, operands))
+    return priced_alone(context, shapes, lambda emitter, operands: emit(emitter, loop, operands)).cost.seconds
 
 
 def _emit_one_collective(emitter: Emitter, loop: MatmulLoop, operands: Sequence[Instruction]) -> Instruction:

@@ -17,14 +17,15 @@ from functools import lru_cache, partial
 from hlosharding.ir import FusedAttention, Instruction, Shape, fused_attention
 from hlosharding.partitioner.choice import FactorChoice
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.factors.alone import seconds_alone
+from hlosharding.partitioner.factors.alone import Alone, priced_alone
 from hlosharding.partitioner.factors.attention_parts import RESULT_POSITIONS, Arrays, AttentionParts, Balance
 from hlosharding.partitioner.factors.factor_lowering import choice_of, lower_by_factors, lower_by_signature, wanted_of
-from hlosharding.partitioner.factors.lowering_choice import problems_of
+from hlosharding.partitioner.factors.lowering_choice import Places, Wanted, key_of_places, problems_of
 from hlosharding.partitioner.factors.split_prices import priced_split
 from hlosharding.partitioner.iteration_space import project
 from hlosharding.partitioner.resharding import arrays_of, local_shape, reshard, to_wanted
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, places_of
+from hlosharding.reshard import MORE_WORK
 from hlosharding.rules import Dims, Signature, Whole, signature_of
 from hlosharding.sharding import HloSharding, device_groups_along, tile_table
 from hlosharding.spmd import Emitter
@@ -131,34 +132,44 @@ def _with_keys_split(
 
 def _pays(context: Context, ring: Ring, choice: FactorChoice, values: list[Value]) -> bool:
     """Does a ring take less than a call, with what moves before and behind?"""
-    known, operands = context.decisions.faster_rings, ring.inst.operands
-    key = (ring.found, ring.operands, choice, *(x.shape for x in operands), *(v.sharding for v in values))
+    known, places, wanted = context.decisions.faster_rings, places_of(values), wanted_of(context, ring.inst)
+    key = (ring.found, ring.operands, ring.results, choice, *key_of_places(places, wanted))
     if key not in known:
-        before = sum(
-            context.prices.move_seconds(v.place, place) for v, place in zip(values, ring.operands, strict=True)
-        )
-        wanted = zip(ring.inst.shape.leaves, ring.results, wanted_of(context, ring.inst), strict=True)
-        behind = sum(context.prices.reshard_seconds(shape, s, w or s, None) for shape, s, w in wanted)
-        passed_on = _seconds(context, ring, ring.operands, partial(emit_ring, ring=ring))
-        called = _seconds(context, ring, choice.operands, partial(_emit_call, ring=ring))
-        known[key] = before + passed_on + behind < choice.communication + called
+        passed_on = _alone(context, ring, ring.operands, partial(emit_ring, ring=ring))
+        called = _alone(context, ring, choice.operands, partial(_emit_call, ring=ring))
+        by_ring = _weight(context, passed_on, called, _moving(context, ring, places, wanted))
+        known[key] = by_ring < _weight(context, called, passed_on, choice.communication)
     return known[key]
 
 
-def _seconds(
+def _moving(context: Context, ring: Ring, places: Places, wanted: Wanted) -> float:
+    """`comparable_seconds` to bring operands into place, and results to what is wanted."""
+    prices, leaves = context.prices, zip(ring.inst.shape.leaves, ring.results, wanted, strict=True)
+    before = sum(prices.move_seconds(value, place) for value, place in zip(places, ring.operands, strict=True))
+    return before + sum(prices.reshard_seconds(shape, s, w or s, None) for shape, s, w in leaves)
+
+
+def _weight(context: Context, one: Alone, other: Alone, moving: float) -> tuple[bool, float]:
+    """What is compared of one way, with what moves for it.  Fewer bytes are not bought with work, which has no price
+    unless the objective is time."""
+    repeats_work = context.prices.objective != "time" and one.flops > MORE_WORK * other.flops
+    return repeats_work, moving + context.prices.comparable_seconds(one.cost)
+
+
+def _alone(
     context: Context,
     ring: Ring,
     places: Sequence[HloSharding],
     emit: Callable[[Emitter, Arrays], Arrays],
-) -> float:
-    """Of what is computed of operands that lie there."""
+) -> Alone:
+    """What is computed of operands that lie there."""
     shapes = [local_shape(context, x.shape, s) for x, s in zip(ring.inst.operands, places, strict=True)]
 
     def packed(emitter: Emitter, operands: Arrays) -> Instruction:
         leaves = emit(emitter, operands)
         return emitter.op("tuple", Shape.tuple(tuple(x.shape for x in leaves)), tuple(leaves))
 
-    return seconds_alone(context, shapes, packed)
+    return priced_alone(context, shapes, packed)
 
 
 def _emit_call(emitter: Emitter, operands: Arrays, ring: Ring) -> Arrays:

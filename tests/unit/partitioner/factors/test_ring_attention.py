@@ -15,8 +15,16 @@ import pytest
 
 import hlosharding as hs
 from hlosharding.cost import machines
+from hlosharding.partitioner import PartitionOptions
 from hlosharding.partitioner.factors import ring_attention
-from tests.support.fused_attention import SCALE, Sizes, attention_step, drawn_operands, on_one_device
+from tests.support.fused_attention import (
+    SCALE,
+    Sizes,
+    attention_step,
+    attentions_forward,
+    drawn_operands,
+    on_one_device,
+)
 
 SMALL = Sizes(batch=2, length=48, heads=4, shared=2, depth=8, dtype="f32")
 LONG = Sizes(batch=1, length=65536, heads=16, shared=2, depth=128)
@@ -28,12 +36,14 @@ WAYS = {
 """How inputs and outputs lie, by parts of sequences."""
 
 
-def parted(sizes: Sizes, parts: int, *, is_causal: bool, machine: hs.Machine | None = None) -> hs.Partitioned:
+def parted(
+    sizes: Sizes, parts: int, *, is_causal: bool, machine: hs.Machine | None = None, objective: str = "time"
+) -> hs.Partitioned:
     inputs, outputs = (f"{{devices={text}}}" for text in WAYS[parts])
     if sizes.are_heads_first:
         inputs = outputs
     module = attention_step(sizes, is_causal=is_causal, sharding=inputs, made=outputs)
-    return hs.partition(module, num_partitions=8, machine=machine)
+    return hs.partition(module, num_partitions=8, machine=machine, options=PartitionOptions(objective=objective))
 
 
 def check(found: list[Any], sizes: Sizes, *, is_causal: bool) -> None:
@@ -162,3 +172,41 @@ def test_under_a_causal_mask_heads_are_split_where_that_takes_less() -> None:
     """Eight heads of keys on eight devices: all-to-all of all operands and results, but each device has whole heads."""
     sizes = replace(LONG, heads=64, shared=8, length=8192)
     assert kinds(parted(sizes, 8, is_causal=True, machine=machines.h100(8))) == {"all-to-all": 9}
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize(("heads", "shared"), [(16, 16), (16, 2), (64, 8)])
+def test_for_the_fewest_bytes_a_ring_pays_by_bytes(
+    heads: int, shared: int, is_causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However well they are hidden; but whichever repeats no work."""
+    sizes = replace(LONG, heads=heads, shared=shared)
+
+    def found() -> tuple[float, float]:
+        program = parted(sizes, 8, is_causal=is_causal, objective="bytes")
+        return program.flops_per_device, program.comm_bytes_per_device
+
+    chosen, ways = found(), list[tuple[float, float]]()
+    for by_ring in (False, True):
+        monkeypatch.setattr(ring_attention, "_pays", lambda *_, by_ring=by_ring: by_ring)
+        ways.append(found())
+    least_work = min(flops for flops, _ in ways)
+    assert chosen[1] == min(nbytes for flops, nbytes in ways if flops <= 1.05 * least_work)
+
+
+def test_a_ring_pays_or_not_by_where_its_result_is_wanted() -> None:
+    """In parts K of keys, of which queries have 32: a ring sends 14, and half of queries, keys, values and result;
+    whole heads take 7/8 of these.  But a ring's result still has to move to any parts but its own, by 28."""
+    sizes = replace(LONG, heads=256, shared=8, length=8192)
+    by_positions, by_depth = "{devices=[1,1,8,1]<=[8]}", "{devices=[1,1,1,8]<=[8]}"
+    keys = 2 * sizes.length * sizes.shared * sizes.depth / 8
+
+    def moved(*wanted: str) -> float:
+        module = attentions_forward(sizes, sharding="{devices=[1,8,1,1]<=[8]}", wanted=wanted)
+        program = hs.partition(module, num_partitions=8, options=PartitionOptions(objective="bytes"))
+        return program.comm_bytes_per_device / keys
+
+    by_ring, by_heads = 14 + (32 + 1 + 1 + 32) / 2, 7 / 8 * (32 + 1 + 1 + 32)
+    assert moved(by_positions) == by_ring
+    assert moved(by_depth) == by_heads
+    assert moved(by_positions, by_depth) == by_ring + by_heads
