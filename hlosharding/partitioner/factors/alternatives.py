@@ -96,14 +96,25 @@ def alternatives_of(plan: OpPlan, *, most: int = 3) -> SplitAlternatives | None:
     pricing = _Pricing(question)
     problem = next(problem for problem in question.problems if problem.signature == choice.signature)
     chosen = pricing.priced(problem, choice.space, "")
-    found = {one.space: one for one in pricing.all_promising(chosen) if one.space != choice.space}
-    best: dict[HloSharding, SplitAlternative] = {}
+    found = {_way(one): one for one in pricing.all_promising(chosen)}
+    found.pop(_way(chosen), None)
+    best: dict[_Way, SplitAlternative] = {}
     for figure in ("comm_bytes", "seconds", "memory_bytes"):
         ranked = sorted(found.values(), key=lambda one: (getattr(one, figure), one.price))
         better = [one for one in ranked if getattr(one, figure) * _EQUAL < getattr(chosen, figure)]
-        best |= {one.space: one for one in better[:most]}
+        best |= {_way(one): one for one in better[:most]}
     others = tuple(sorted(best.values(), key=lambda one: (one.comm_bytes, one.seconds)))
     return SplitAlternatives(chosen, others, min(found.values(), key=lambda one: one.price, default=None))
+
+
+_Way = tuple[HloSharding, tuple[str, ...]]
+
+
+def _way(one: SplitAlternative) -> _Way:
+    """What tells it from others.  Two signatures of a convolution have spaces alike, of windows or of results: by these
+    alone two splits would be one, and by the names of all dims what splits neither would be two."""
+    tiles = one.space.data_dims if one.space.kind == "tiled" else ()
+    return one.space, tuple(name for name, n in zip(one.factors, tiles, strict=False) if n > 1)
 
 
 class _Pricing:
@@ -189,7 +200,8 @@ def every_split(inst: Instruction, signature: Signature, mesh: TileAssignment) -
     # How operands lie says nothing here: of a problem only its possible splits are asked.
     places = [ValuePlace(operand.shape, REPLICATED) for operand in inst.operands]
     problems = problems_of(inst, signature, places, (None,) * len(inst.shape.leaves))
-    return [split for problem in problems for split in _splits(problem, mesh)]
+    # What two signatures of the op have in common is one split.
+    return list(dict.fromkeys(split for problem in problems for split in _splits(problem, mesh)))
 
 
 def even_placements(dims: tuple[int, ...], mesh: TileAssignment) -> tuple[HloSharding, ...]:
