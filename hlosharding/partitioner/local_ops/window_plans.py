@@ -181,8 +181,9 @@ def cut_out(emitter: Emitter, x: Instruction, dim: int, offsets: list[int], coun
     """`count` elements along `dim` from each device's own offset on."""
     if len(set(offsets)) == 1:
         return emitter.slice_along(x, dim, offsets[0], offsets[0] + count)
-    zero = emitter.per_device((0,) * emitter.num_partitions)
-    places = [emitter.per_device(offsets) if d == dim else zero for d in range(x.shape.rank)]
+    begin = emitter.per_device(offsets)
+    zero = emitter.constant(begin.shape.dtype.type(0))
+    places = [begin if d == dim else zero for d in range(x.shape.rank)]
     return emitter.dynamic_slice(x, places, x.shape.with_dim(dim, count).dims)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from hlosharding.ir import WindowDim
+from hlosharding.ir import Builder, Shape, WindowDim
 from hlosharding.partitioner.local_ops.window_plans import (
     HaloPlan,
+    cut_out,
     selection_plan,
     split_result_plan,
     split_window_plan,
 )
+from hlosharding.spmd import Emitter, Program
 
 
 def plan(window: WindowDim, size: int, result: int, ways: int) -> HaloPlan:
@@ -133,3 +135,12 @@ def test_tiles_out_of_step_with_the_stride_begin_at_their_own_windows() -> None:
     assert begins == (0, 1, 0, 1)
     assert operand.needed == ((0, 4), (2, 6), (6, 10), (8, 12))
     assert source.needed == ((0, 2), (1, 3), (3, 5), (4, 6))
+
+
+@pytest.mark.parametrize(("far", "kind"), [(1 << 30, "s32[]"), (1 << 32, "s64[]")])
+def test_starts_of_a_cut_are_of_one_type(far: int, kind: str) -> None:
+    """As HLO asks, also where 32 bits are too few for some."""
+    program = Program(Builder("m", num_partitions=2), 2)
+    body = program.builder.computation("main")
+    cut = cut_out(Emitter(program, body), body.parameter(0, Shape.array("s8", (2 * far, 2))), 0, [3, far], 8)
+    assert {str(start.shape) for start in cut.operands[1:]} == {kind}
