@@ -31,8 +31,8 @@ from hlosharding.sharding import HloSharding, stacked_partials
 Numbers = npt.NDArray[np.float64]
 Number = TypeVar("Number", float, Numbers)
 
-# Replicated compute must never buy bytes (DESIGN, "Partitioner"): work weighs more than its roofline time, so that a
-# split that leaves devices idle together loses against one that moves data once.
+# Replicated compute must never buy bytes: work weighs more than its roofline time, so that a split that leaves devices
+# idle together loses against one that moves data once.
 _WORK_WEIGHT = 8.0
 
 

@@ -232,7 +232,7 @@ def _for_scattered_result(context: Context, inst: Instruction, lowering: Lowerin
         return None
     whole = without_partials(partial)
     split = [d for d in range(inst.shape.rank) if wanted.num_tiles_along(d) != whole.num_tiles_along(d)]
-    if len(split) != 1 or whole is not untile(wanted, (split[0],)) or whole.num_tiles_along(split[0]) > 1:
+    if len(split) != 1 or whole is not untile(wanted, (split[0],)):
         return None
     groups = _groups(wanted, split[0])
     # As sets: terms of a sum have no order, and what is passed on goes in the order of the tiles that are wanted.

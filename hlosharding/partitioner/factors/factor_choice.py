@@ -93,7 +93,7 @@ class _Pool:
             for place, (t, n) in enumerate(claimed)
             if self.work[t][n] <= most_work
         ]
-        if claimed_only or self.tables == []:
+        if claimed_only:
             return found
         known = set(claimed)
         return found + [

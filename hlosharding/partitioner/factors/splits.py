@@ -61,6 +61,8 @@ Axes = tuple[int, ...]
 
 _MOST = 2048
 """Splits by axes of one op; where there would be more, what is claimed must do."""
+_SMALL = 2048
+"""Tiles of a factor, over all splits and devices, in a small table."""
 _MOST_ENDS = 128
 """Dims that a small table remembers where tiles begin and end for."""
 
@@ -109,7 +111,7 @@ class Splits:
             start = np.minimum((tiles - 1 - index if reverse else index) * tile, size)
             known = start, np.minimum(start + tile, size)
             # All ops of as many factors share a table that outlives them (`_all_splits`): what it remembers is bounded.
-            if index.size <= _MOST and len(self._ends) < _MOST_ENDS:
+            if index.size <= _SMALL and len(self._ends) < _MOST_ENDS:
                 self._ends[factor, size, reverse] = known
         return known
 
