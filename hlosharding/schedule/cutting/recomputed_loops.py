@@ -67,7 +67,7 @@ def _find_pairs(module: Module) -> Iterator[_Pair]:
     loops = {inst: loop for inst, loop in found.items() if loop is not None}
     free = set(loops)
     for loop, backward in loops.items():
-        for source, stacks in _stacks_read(backward, loops).items():
+        for (source, _), stacks in _stacks_read(backward, loops).items():
             counter = loops[source].counter
             # The counter is the number of the row then: `_stack` and `_number_as` take the one for the other.
             if {loop, source} <= free and (counter.start, counter.step) == (0, 1):
@@ -75,15 +75,18 @@ def _find_pairs(module: Module) -> Iterator[_Pair]:
                 yield _Pair(loops[source], backward, stacks)
 
 
-def _stacks_read(backward: LayerLoop, loops: Mapping[Instruction, LayerLoop]) -> dict[Instruction, dict[int, int]]:
-    """By loop that wrote them, from the first row on, the stacks that nothing but this one reads."""
-    found = dict[Instruction, dict[int, int]]()
-    for index in backward.reads:
+def _stacks_read(
+    backward: LayerLoop, loops: Mapping[Instruction, LayerLoop]
+) -> dict[tuple[Instruction, bool], dict[int, int]]:
+    """By loop that wrote them, from the first row on, the stacks that nothing but this one reads; apart those of which
+    a trip reads other rows."""
+    found = dict[tuple[Instruction, bool], dict[int, int]]()
+    for index, is_from_last in backward.reads.items():
         value = backward.loop.operands[0].operands[index]
         source = value.operands[0] if value.opcode == "get-tuple-element" else value
         # `is False`: True are stacks that are written from the last row on, None what is no such stack.
         if source in loops and loops[source].writes.get(value.tuple_index) is False and len(value.users) == 1:
-            found.setdefault(source, {})[index] = value.tuple_index
+            found.setdefault((source, is_from_last), {})[index] = value.tuple_index
     return found
 
 

@@ -113,6 +113,37 @@ def test_what_nobody_stacked_is_stacked() -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("from_last", [(False, False, True), (True, False, True), (True, True, False)])
+def test_stacks_are_read_in_their_own_order(from_last: tuple[bool, ...]) -> None:
+    """One loop reads rows n of some and rows 3 - n of others."""
+
+    def step(w: Any, x: Any) -> Any:
+        def layer(x: Any, w: Any) -> Any:
+            first = jnp.sin(x)
+            second = jnp.cos(first)
+            third = jnp.exp(second)
+            return x + third @ w, (first, second, third)
+
+        def back(carry: Any) -> Any:
+            n, x = carry
+            for stack, is_from_last in zip(stacks, from_last, strict=True):
+                place = 3 - n if is_from_last else n
+                row = jax.lax.dynamic_index_in_dim(stack, place, keepdims=False, allow_negative_indices=False)
+                x = jnp.sin(x) * row + x / 2
+            return n + 1, x
+
+        x, stacks = jax.lax.scan(layer, x, w)
+        return jax.lax.while_loop(lambda carry: carry[0] < 4, back, (jnp.int32(0), x))[1]
+
+    random = np.random.default_rng(0)
+    given = [random.normal(size=dims).astype(np.float32) / 4 for dims in ((4, 8, 8), (8, 8))]
+    module = hs.trace(step)(*given)
+    made = recompute_layers(module)
+    assert made is not module
+    for ours, theirs in zip(one_device(made, given), one_device(module, given), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
 def test_what_may_not_be_repeated_is_stacked() -> None:
     def step(w: Any, x: Any) -> Any:
         return jax.grad(lambda w: jnp.sum(jax.lax.scan(lambda x, w: (jnp.tanh(jnp.sin(x) @ w), None), x, w)[0]))(w)
