@@ -6,12 +6,12 @@ of what it collects into a stack; its gradient counts likewise, and slices row n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from hlosharding.ir import DEVICE_NUMBERS, FIRST_INDEX, Instruction, LoopCounter, hands_on, loop_counter, while_parts
+from hlosharding.ir import DEVICE_NUMBERS, Instruction, LoopCounter, hands_on, loop_counter, while_parts
 from hlosharding.schedule.cutting.microbatched import find_reached
 from hlosharding.spmd import Devices, integers_of
 
@@ -54,7 +54,8 @@ def find_layer_loop(loop: Instruction) -> LayerLoop | None:
     reads, writes = dict[int, np.ndarray](), dict[int, np.ndarray]()
     for index, element in elements.items():
         result = body.root.operands[index]
-        if not element.shape.is_array or element.shape.dims[:1] != (counter.trips,):
+        # What becomes another element, too, is wanted as a whole by the trip that has it there.
+        if element.shape.dims[:1] != (counter.trips,) or body.root.operands.count(result) > 1:
             continue
         slices = [user for user in element.users if user is not body.root]
         if result is element and slices and all(_takes_row(user, element) for user in slices):
@@ -68,7 +69,8 @@ def find_layer_loop(loop: Instruction) -> LayerLoop | None:
     kept = frozenset(index for index in elements if hands_on(body, index))
     if not all(_is_in_order(rows) for rows in (*reads.values(), *writes.values())):
         return None
-    return LayerLoop(loop, counter, _from_last(reads), _from_last(writes), kept, numbers.are_all_known())
+    only_rows = numbers.are_all_rows_of({elements[index] for index in (*reads, *writes)})
+    return LayerLoop(loop, counter, _from_last(reads), _from_last(writes), kept, only_rows)
 
 
 def _from_last(taken: Mapping[int, np.ndarray]) -> RowOrders:
@@ -100,10 +102,13 @@ class _TripNumbers:
         }
         self.counted = counted
         self.rows: set[Instruction] = set()
-        self.next = counted.computation.root.operands[counter.index]
+        root = counted.computation.root
+        following = root.operands[counter.index]
+        is_counted_on = following.users == [root] and root.operands.count(following) == 1
+        self.next = following if is_counted_on else None
 
     def of(self, inst: Instruction) -> np.ndarray | None:
-        """Of a row's number, as XLA bounds it."""
+        """Of a row's number."""
         self.rows.add(inst)
         return self._of(inst)
 
@@ -115,11 +120,12 @@ class _TripNumbers:
             self.known[inst] = None if is_place else integers_of(inst, operands, self.trips)
         return self.known[inst]
 
-    def are_all_known(self) -> bool:
-        """Does all that is made of the counter end in rows' numbers, or in the next count?"""
-        reached = find_reached([self.counted], self._made_of)
+    def are_all_rows_of(self, stacks: Collection[Instruction]) -> bool:
+        """Does all that is made of the counter end in numbers of these stacks' rows, or in the next count?"""
+        reached = find_reached([self.counted], lambda value: self._made_of(value, stacks))
         return all(self.known.get(value) is not None for value in reached)
 
-    def _made_of(self, value: Instruction) -> Iterator[Instruction]:
+    def _made_of(self, value: Instruction, stacks: Collection[Instruction]) -> Iterator[Instruction]:
+        # A number that is a row's of one stack may be a place in an array of which each part of the loop has all.
         is_row = value in self.rows
-        return (u for u in value.users if u is not self.next and not (is_row and u.opcode in FIRST_INDEX))
+        return (u for u in value.users if u is not self.next and not (is_row and u.operands[0] in stacks))

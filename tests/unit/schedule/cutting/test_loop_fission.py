@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -212,3 +214,55 @@ def test_parts_count_alike_where_nobody_asks_for_the_number(name: str, alike: bo
     sameness = Sameness()
     bodies = [sameness.computation(while_parts(loop).body) for loop in loops[:2]]
     assert (bodies[0] == bodies[1]) == alike
+
+
+def row(stack: Any, number: Any) -> Any:
+    return jax.lax.dynamic_index_in_dim(stack, number, keepdims=False, allow_negative_indices=False)
+
+
+def place_elsewhere(n: Any, x: Any, state: Any, u: Any) -> Any:
+    return n + 1, x + jax.lax.dynamic_slice(u.reshape(-1), (n,), (8,), allow_negative_indices=False), state
+
+
+def two_rows(n: Any, x: Any, state: Any, u: Any) -> Any:
+    return n + 1, x + row(u, n) * row(u, LAYERS - 1 - n), state
+
+
+def next_number(n: Any, x: Any, state: Any, u: Any) -> Any:
+    following = n + 1
+    return following, x * following, state
+
+
+def number_handed_on(n: Any, x: Any, state: Any, u: Any) -> Any:
+    following = n + 1
+    return following, x * state, following
+
+
+def stack_handed_on(n: Any, x: Any, state: Any, u: Any) -> Any:
+    stack, whole = state
+    put = jax.lax.dynamic_update_index_in_dim(stack, x[None], n, 0, allow_negative_indices=False)
+    return n + 1, x + whole.sum(), (put, put)
+
+
+STACK = jnp.zeros((LAYERS, 16, 8))
+
+
+@pytest.mark.parametrize(
+    ("trip", "state"),
+    [(place_elsewhere, 0), (two_rows, 0), (next_number, 0), (number_handed_on, 7), (stack_handed_on, (STACK, STACK))],
+)
+def test_what_is_counted_beside_rows_goes_on_in_later_parts(trip: Callable[..., Any], state: Any) -> None:
+    """The number of a row is a number for something else, too; a stack is what the next trip has as a whole."""
+
+    def step(u: Any, w: Any, x: Any) -> Any:
+        def body(carry: Any) -> Any:
+            n, x, state = carry
+            return trip(n, jnp.tanh(x @ row(w, n)), state, u)
+
+        start = jnp.int32(0), x, jax.tree.map(jnp.asarray, state)
+        return jax.tree.leaves(jax.lax.while_loop(lambda carry: carry[0] < LAYERS, body, start))[1:]
+
+    arguments = normal(2, LAYERS, 8), normal(0, LAYERS, 8, 8), normal(1, 16, 8)
+    made = pipelined(hs.trace(step)(*arguments), batch=["x"], stages=2, microbatches=1)
+    for found, wanted in zip(made.run_reference(*arguments), step(*arguments), strict=True):
+        assert_close("", found, np.asarray(wanted))
