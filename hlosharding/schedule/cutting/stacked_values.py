@@ -48,9 +48,11 @@ class StackedValues:
             self._spread()
 
     def _cut(self, loop: Instruction, lengths: tuple[int, ...]) -> None:
-        if loop not in self.trips:
+        stacks = list(_stacks_of(self._loops[loop]))
+        # A transposed stack may be cut along its columns already, where there are as many as layers.
+        if loop not in self.trips and not any(value in self.rows and self.rows[value].dim for value, _ in stacks):
             self.trips[loop] = lengths
-            for value, is_from_last in _stacks_of(self._loops[loop]):
+            for value, is_from_last in stacks:
                 self._take(value, RowParts(0, _reverse_if(lengths, is_from_last)))
 
     def _spread(self) -> None:

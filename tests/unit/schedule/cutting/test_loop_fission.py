@@ -266,3 +266,15 @@ def test_what_is_counted_beside_rows_goes_on_in_later_parts(trip: Callable[..., 
     made = pipelined(hs.trace(step)(*arguments), batch=["x"], stages=2, microbatches=1)
     for found, wanted in zip(made.run_reference(*arguments), step(*arguments), strict=True):
         assert_close("", found, np.asarray(wanted))
+
+
+def test_a_loop_over_columns_of_a_stack_stays_whole() -> None:
+    """There are as many layers as columns, so that it counts as the loop that stacked them does."""
+
+    def step(w: Any, x: Any) -> Any:
+        x, sums = jax.lax.scan(lambda x, own: (jnp.tanh(x @ own), x.sum(0)), x, w)
+        return jax.lax.scan(lambda x, column: (jnp.sin(x + column), None), x, sums.T)[0]
+
+    arguments = normal(0, 6, 6, 6), normal(1, 16, 6)
+    made = pipelined(hs.trace(step)(*arguments), batch=["x"], stages=2, microbatches=1)
+    assert_close("", made.run_reference(*arguments)[0], np.asarray(step(*arguments)))
