@@ -75,7 +75,7 @@ class Recording(Observer):
     def _add_value(self, kind: ValueType, maker: int) -> None:
         self.makers.append(maker)
         # Values of all microbatches have these very parts in common: no sharding is hashed or compared for each.
-        key = id(kind.shape), id(kind.devices), id(kind.sharding)
+        key = id(kind.shape), id(kind.devices), id(kind.sharding), kind.is_on_host
         if key not in self._seen:
             bare = replace(kind, shares=())
             number = self._numbers.setdefault(bare, len(self.kinds))

@@ -12,7 +12,7 @@ import pytest
 
 import hlosharding as hs
 from hlosharding.cost import machines
-from hlosharding.schedule import ScheduleSimulation
+from hlosharding.schedule import ScheduleBuilder, ScheduleSimulation, StageProgram
 
 ROWS, WIDTH, HIDDEN, LAYERS, STAGES = 4096, 16, 64, 4, 2
 
@@ -53,3 +53,18 @@ def test_checkpointed_layers_keep_what_comes_in(microbatches: int) -> None:
     assert saved == microbatches * rows * 4 * (2 * (HIDDEN + WIDTH) - WIDTH)
     assert all(more.peak_bytes > less.peak_bytes for more, less in zip(kept.usage, again.usage, strict=True))
     assert kept.time_s < again.time_s
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_result_on_the_host_is_none_on_the_device(order: int) -> None:
+    """Three arrays at most lie there: what comes in, what stays, and what is on its way to the host."""
+
+    def both(x: Any) -> Any:
+        return (jnp.sin(x), jax.device_put(jnp.cos(x), jax.memory.Space.Host))[::order]
+
+    op = StageProgram.of("both", both, jax.ShapeDtypeStruct((1024, 1024), jnp.float32))
+    builder = ScheduleBuilder()
+    results = builder.run(op, builder.parameter("x", op.inputs[0].shape, (0,)))
+    assert [result.type.is_on_host for result in results] == [False, True][::order]
+    run = builder.finish(*results).simulate(machines.h100(1))
+    assert run.peak_memory_bytes == 3 * 4 * 1024**2
