@@ -401,5 +401,5 @@ def crossing_bytes(forward: Sequence[Instruction]) -> list[int]:
     for inst, number in place.items():
         last = max((place[user] for user in inst.users if user in place), default=number)
         changes[number + 1] += inst.shape.byte_size
-        changes[last + 1 if last > number else number + 1] -= inst.shape.byte_size
+        changes[last + 1] -= inst.shape.byte_size
     return list(accumulate(changes))

@@ -51,12 +51,10 @@ def simulate_recording(
 ) -> ScheduleSimulation:
     """As `simulate_schedule`, of steps that were recorded already."""
     machine = recording.machine
-    groups = list(dict.fromkeys(kind.devices for kind in recording.kinds))
+    groups = dict.fromkeys(kind.devices for kind in recording.kinds)
     beyond = [device for group in groups for device in group if device >= machine.num_devices]
     if beyond:
         raise ScheduleError(f"there is no device {max(beyond)} in {machine.name}", remedy="take a larger machine")
-    together = dict.fromkeys((a.sources, a.targets) for a in recording.applications)
-    groups += [(*sources, *targets) for sources, targets in together]
     classes = DeviceClasses(groups, lambda device: machine.kind_of((device,)))
     tasks = _tasks(recording, _find_lanes(recording, classes, is_apart=semantics != "synchronous"))
     if semantics == "contention":
