@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import unified_diff
 from functools import cached_property
+from io import StringIO
 from pathlib import Path
 
 from hlosharding.errors import PlanError
@@ -53,8 +54,8 @@ class SourceChange:
         """As `patch` and `git apply` read it."""
         path, here = Path(self.file).resolve(), Path.cwd()
         name = path.relative_to(here) if path.is_relative_to(here) else path.name
-        before, after = (text.splitlines(keepends=True) for text in (self.before, self.after))
-        return "".join(unified_diff(before, after, f"a/{name}", f"b/{name}"))
+        lines = unified_diff(_lines(self.before), _lines(self.after), f"a/{name}", f"b/{name}")
+        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -69,7 +70,7 @@ class SourceChange:
         if edits[0].start == edits[0].end:
             return " ".join(edit.head.strip() for edit in edits)
         last = max(self._line(edit.end) for edit in edits)
-        return " ".join(part.strip() for part in edited(self.before, edits).splitlines()[line - 1 : last])
+        return " ".join(part.strip() for part in _lines(edited(self.before, edits))[line - 1 : last])
 
     def _line(self, place: int) -> int:
         return self.before.encode().count(b"\n", 0, place) + 1
@@ -118,19 +119,17 @@ def change_source(
     # An expression may make several of the values: it is changed once.
     edits = list(dict.fromkeys(one for one in told if isinstance(one, Edit)))
     notes = [*(one for one in told if isinstance(one, str)), *wanted.find_shared(annotations)]
-    helper = _helper(text, tree, axes) if edits else ()
+    helper = [_helper(text, tree, axes)] if edits else []
     return SourceChange(name, text, edited(text, [*edits, *helper]), tuple(notes), tuple(edits))
 
 
-def _helper(text: str, tree: ast.Module, mesh: MeshInfo) -> Iterator[Edit]:
-    """The function that constraints call, and what it needs; where they are not there."""
+def _helper(text: str, tree: ast.Module, mesh: MeshInfo) -> Edit:
+    """The function that constraints call, behind what it needs; where they are not there."""
+    imported = {n.name for one in tree.body if isinstance(one, ast.Import) for n in one.names if not n.asname}
+    function = _HELPER.format(name=_AT, sizes=mesh.sizes, names=mesh.names)
+    is_there = any(isinstance(one, ast.FunctionDef) and one.name == _AT for one in tree.body)
     place = behind_imports(text, tree)
-    if not any(
-        isinstance(one, ast.Import) and any(n.name == "jax" and not n.asname for n in one.names) for one in tree.body
-    ):
-        yield Edit(place, place, "import jax\n")
-    if not any(isinstance(one, ast.FunctionDef) and one.name == _AT for one in tree.body):
-        yield Edit(place, place + 1, _HELPER.format(name=_AT, sizes=mesh.sizes, names=mesh.names))
+    return Edit(place, place, "import jax\n" * ("jax" not in imported) + function * (not is_there))
 
 
 def _traced_file(module: Module) -> str:
@@ -255,7 +254,13 @@ def span_of(text: str, node: ast.expr) -> tuple[int, int]:
 
 def line_start(text: str, number: int) -> int:
     """Where a line begins, in bytes; the first is 1."""
-    return sum(len(line.encode()) for line in text.splitlines(keepends=True)[: number - 1])
+    return sum(len(line.encode()) for line in _lines(text)[: number - 1])
+
+
+def _lines(text: str) -> list[str]:
+    """With their ends."""
+    # Not `splitlines`, for which form feeds and the like end lines, too: for `ast` and `patch` they do not.
+    return StringIO(text, newline="").readlines()
 
 
 def behind_imports(text: str, tree: ast.Module) -> int:
@@ -270,12 +275,13 @@ def behind_imports(text: str, tree: ast.Module) -> int:
 
 
 def body_start(text: str, function: ast.FunctionDef) -> tuple[int, str] | None:
-    """Where a first statement may stand in a function, and its indentation; None of one on a single line."""
+    """Where a first statement may stand in a function, and its indentation; None where the first one there shares its
+    line with what is ahead of it."""
     body = function.body[1:] if ast.get_docstring(function) is not None else function.body
-    if not body or body[0].lineno == function.lineno:
+    if not body:
         return None
-    first = body[0]
     # A decorated function's line is that of its `def`.
-    return line_start(
-        text, min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", ()))])
-    ), " " * first.col_offset
+    line = min([body[0].lineno, *(d.lineno for d in getattr(body[0], "decorator_list", ()))])
+    start = line_start(text, line)
+    ahead = text.encode()[start : start + body[0].col_offset].decode()
+    return None if ahead.strip() else (start, ahead)

@@ -101,6 +101,29 @@ def test_the_text_is_a_patch(model: ModuleType, tmp_path: Path) -> None:
     assert (tmp_path / "model.py").read_text() == change.after != SOURCE
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("return x + w2\n", "return x + w2"), ("\n\ndef mlp", "\x0c\ndef mlp"), ("Two products", "Two\u2028products")],
+    ids=["no newline at the end", "form feed", "line separator"],
+)
+@pytest.mark.parametrize("name", ["mlp", "deep"])
+def test_so_it_is_of_unusual_lines(name: str, old: str, new: str, tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    file.write_text(SOURCE.replace(old, new))
+    module = traced(imported(file), name)
+    *_, root = module.entry.instructions
+    change = hs.change_source(module, {root.name: split("data", None), "w2.1": split("model", None)}, source=file)
+    subprocess.run(["patch", "-p1", "model.py"], input=str(change), text=True, check=True, cwd=tmp_path)
+    assert file.read_text() == change.after != change.before
+    again = traced(imported(file), name)
+    assert len(again.of_opcodes("custom-call")) == len(module.of_opcodes("custom-call")) + 2
+
+
+def test_what_is_imported_stands_ahead_of_the_function_that_needs_it(model: ModuleType) -> None:
+    after = hs.change_source(traced(model), {"w2.1": split("model", None)}).after
+    assert after.index("PartitionSpec\nimport jax\n\n\ndef sharding_at") < after.index("SPLIT = ")
+
+
 def test_of_a_dump_the_file_is_named(model: ModuleType, tmp_path: Path) -> None:
     module = traced(model)
     wanted = {named(module, "dot"): split(None, "model")}
