@@ -26,7 +26,7 @@ def count_said_stages(said: Mapping[str, int]) -> int:
     if not said:
         raise ScheduleError("no function or node is in a stage", remedy="say of some in which, or how many there are")
     for name, stage in said.items():
-        if not str(stage).isdecimal():
+        if isinstance(stage, str) or not str(stage).isdecimal():
             raise ScheduleError(f"{name!r} is in stage {stage!r}", remedy="stages are whole numbers from 0 on")
     stages = {stage: name for name, stage in said.items()}
     gap = next(number for number in count() if number not in stages)

@@ -98,6 +98,7 @@ def test_submeshes_may_have_several_said_stages() -> None:
         ({"first": 0, "secnd": 1}, "no op comes from 'secnd'.*'second'"),
         ({"first": -1}, "'first' is in stage -1"),
         ({"first": 0.5}, "'first' is in stage 0.5"),
+        ({"first": "0"}, "'first' is in stage '0'; stages are whole numbers"),
         ({}, "no function or node is in a stage"),
         (None, "the program says no stages"),
     ],
