@@ -34,7 +34,7 @@ def check_named(text: str) -> None:
     """Raise ScheduleError for a text that names more devices, all in all, than can be listed."""
     named = 0
     for first, last in _RUN_OF_DEVICES.findall(text):
-        named += max(0, int(last) - int(first))
+        named += max(0, int(last) - int(first) + 1)
     if named > MOST_NAMED:
         raise ScheduleError(f"it names {named:,} devices", remedy=f"{MOST_NAMED:,} are the most, all types together")
 

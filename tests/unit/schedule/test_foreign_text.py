@@ -53,7 +53,7 @@ REFUSED = {
     "digits": (one("%c = constant() value=" + "9" * 100_000 + " shape=s32[] to={0}"), "no elements of s32[]"),
     "devices": (one("free %x", "%x: f32[4] on {0-9999999}"), "no devices"),
     "devices again": (one("free %x", "%x: f32[4] on {" + "0-1048575," * 10 + "0}"), "devices are more than"),
-    "many devices": (one("\n".join(f"%a{n} = send(%x) to={{0-1048575}}" for n in range(40))), "it names 41,943,000"),
+    "many devices": (one("\n".join(f"%a{n} = send(%x) to={{0-1048575}}" for n in range(40))), "it names 41,943,040"),
     "turns": (one("\n".join(f"%a{n} = send(%x) to={{0-524287}}" for n in range(2)) + "\n%y = call @f0(%x)")
               + doubling(10).partition("}\n")[2], "on 524288 devices"),
     "calls": (doubling(40), "its run takes 4.4e+12 steps"),
