@@ -27,7 +27,7 @@ OUT, IN = 0, 1
 
 @dataclass(frozen=True, eq=False)
 class DeviceLinks:
-    """DeviceLinks by number: of a device at a level, its way out, then its way in."""
+    """Links by number: of a device at a level, its way out, then its way in."""
 
     machine: Machine | None
     num_devices: int
