@@ -171,8 +171,11 @@ class StageProgram(ProgramOp):
 def program_work(module: Module, arrays: Sequence[BoundaryArray], report: CostReport) -> Work:
     """What a program for all devices of a machine costs; `arrays`: all that enter and leave it."""
     found = execute_priced(module, report)
-    lasting = sum(ValueType(a.shape, (), a.sharding).tile_bytes for a in arrays if a.memory is None)
-    # Below zero where a parameter is a result, which counts once in the peak and twice here.
+    ends = (*module.entry.parameters, *module.entry.results)
+    leaves = [(inst, number) for inst in ends for number, _ in enumerate(inst.shape.leaves)]
+    # A parameter that is a result counts once in the peak; beside it there is a copy, which is a value of the schedule.
+    once = dict(zip(leaves, arrays, strict=True)).values()
+    lasting = sum(ValueType(a.shape, (), a.sharding).tile_bytes for a in once if a.memory is None)
     temporary = max(0.0, float(report.peak_memory_bytes - lasting))
     return Work(found.seconds, temporary_bytes=temporary, breakdown=found.breakdown)
 

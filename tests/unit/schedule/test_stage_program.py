@@ -34,3 +34,23 @@ def test_a_program_without_collectives_ties_nobody() -> None:
     x = jax.ShapeDtypeStruct((4,), jnp.float32)
     program = StageProgram.of("double", lambda x: 2 * x, x, in_shardings="{devices=[2]<=[2]}")
     assert program.tied == ((0,), (1,))
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_parameter_that_is_a_result_leaves_room_for_what_is_made_beside(is_read: bool) -> None:
+    """XLA copies the parameter, and sorts in memory of its own."""
+
+    def step(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return x, jnp.sum(jnp.sort(x if is_read else y))
+
+    arguments = [jax.ShapeDtypeStruct((4096,), jnp.float32)] * 2
+    op = StageProgram.of("step", step, *arguments)
+    builder = ScheduleBuilder()
+    schedule = builder.finish(*builder.run(op, *(builder.parameter(n, op.inputs[0].shape, (0,)) for n in "xy")))
+    # On a mesh, for `jax.jit` alone gives back the argument itself.
+    mesh = jax.make_mesh((1,), ("x",))
+    mapped = jax.shard_map(step, mesh=mesh, in_specs=jax.P(), out_specs=jax.P(), check_vma=False)
+    memory = jax.jit(mapped, keep_unused=True).lower(*arguments).compile().memory_analysis()
+    assert memory is not None
+    theirs = memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
+    assert schedule.simulate(hs.machines.h100(1)).peak_memory_bytes == pytest.approx(theirs, rel=0.02)
