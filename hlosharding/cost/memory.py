@@ -121,6 +121,14 @@ def _kept_on_host(module: Module) -> tuple[set[int], set[int]]:
     return inputs, outputs
 
 
+def operand_leaves(op: Instruction, given: int) -> range:
+    """Leaves of what a start makes that are other names of so many `given`: (operands, results, context), but that a
+    copy has its result first."""
+    is_start = op.opcode.endswith("-start") or op.opcode == "send"
+    first = 1 if op.opcode == "copy-start" else 0
+    return range(first, first + given) if is_start and len(op.shape.leaves) > given else range(0)
+
+
 class _Memory:
     """Peaks of a module's computations, each computed once: of what lies on the device, or of what lies on the host."""
 
@@ -348,16 +356,13 @@ class _Buffers:
                 return alias
         if opcode == "while":
             return self._carry(op, made)
-        leaves = op.shape.leaves
         read = find_read_in_place(op, self.hidden) if opcode in POINTWISE else op.operands
         operands = [b for o in read for b in self.held[o]]
-        kept: list[int] = []
-        if (opcode.endswith("-start") or opcode == "send") and len(leaves) > len(operands):
-            # (operands, results, context): the first are names; a copy-start has them behind its result.
-            kept = operands if opcode != "copy-start" else []
-            leaves = leaves[len(kept) :]
-        out = list(kept)
-        for place, leaf in enumerate(leaves):
+        named, out = operand_leaves(op, len(operands)), list[int]()
+        for place, leaf in enumerate(op.shape.leaves):
+            if place in named:
+                out.append(operands[place - named.start])
+                continue
             buffer = self._new(leaf.byte_size)
             made.append((buffer, self._overwritable(op, place, operands)))
             out.append(buffer)

@@ -304,6 +304,12 @@ def _reading_part(op: Instruction) -> OpWork:
     return OpWork(0.0, 0.0, 2.0 * op.shape.byte_size + sum(o.shape.byte_size for o in op.operands[1:]))
 
 
+@SPECIAL.register("copy-start")
+def _copying(op: Instruction) -> OpWork:
+    # What it makes names its operand, too.
+    return OpWork(0.0, 0.0, 2.0 * op.operands[0].shape.byte_size)
+
+
 @SPECIAL.register("dynamic-update-slice")
 def _writing_part(op: Instruction) -> OpWork:
     # In place: the rest of the operand is not touched.

@@ -192,6 +192,12 @@ def test_asynchronous_pairs_hold_operand_and_result() -> None:
       ROOT d = f32[4000] all-gather-done(s)
     """
     assert peak(body) == 5
+    body = """
+      p = f32[1000] parameter(0)
+      s = (f32[1000], f32[1000], u32[]) copy-start(p)
+      ROOT d = f32[1000] copy-done(s)
+    """
+    assert peak(body) == pytest.approx(2, abs=0.01)
 
 
 def test_the_better_of_two_orders_counts() -> None:

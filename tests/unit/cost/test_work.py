@@ -153,6 +153,12 @@ def test_slices_move_their_part() -> None:
     assert one(f"{update}  ROOT r = f32[10] dynamic-slice(x, i), dynamic_slice_sizes={{10}}").bytes == 84
 
 
+def test_a_copy_reads_once_and_writes_once() -> None:
+    assert one("x = f32[64] parameter(0)  ROOT r = f32[64] copy(x)").bytes == 2 * 64 * 4
+    started = "x = f32[64] parameter(0)  ROOT r = (f32[64], f32[64], u32[]) copy-start(x)"
+    assert one(started).bytes == 2 * 64 * 4  # it names its operand beside what it makes
+
+
 def test_a_sort_compares_log2_of_its_dim() -> None:
     less = "less { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = pred[] compare(a, b), direction=LT }"
     work = one("x = f32[16,1024] parameter(0)  ROOT r = f32[16,1024] sort(x), dimensions={1}, to_apply=less", head=less)
