@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from hlosharding.cost import machines
 from hlosharding.cost.host_offload import leaves_on_host
 from hlosharding.cost.machine import Machine, Overlap, Runtime
+from hlosharding.cost.memory import operand_leaves
 from hlosharding.cost.model import NOTHING_STATED, CostReport, cost
 from hlosharding.cost.simulation import Simulation
 from hlosharding.cost.step_breakdown import Part, Span, StepBreakdown, find_exposed
@@ -26,11 +27,11 @@ from hlosharding.cost.topology import Topology, machine_of
 from hlosharding.cost.work import CONTROL
 from hlosharding.deep_stack import deep_stack
 from hlosharding.ir import (
-    COLLECTIVES,
     Computation,
     Instruction,
     Module,
     Trips,
+    collective_kind,
     memory_of,
     trip_count,
     while_parts,
@@ -45,7 +46,7 @@ OVERLAPS: Mapping[str, Overlap] = {
     "collective-permute": "collective matmul",
     **dict.fromkeys(("all-to-all", "ragged-all-to-all", "collective-broadcast"), "exchanges"),
 }
-"""By opcode, which overlap it is that `Machine.synchronous` switches off."""
+"""By kind of a collective, which overlap it is that `Machine.synchronous` switches off."""
 _ONCE = Trips(1, True)
 _COMPUTING = STREAMS.index("compute")
 _MOST_HANDED_ON = 16
@@ -155,7 +156,7 @@ class _ProgramRun:
 
     def __init__(self, module: Module, report: CostReport) -> None:
         self.module, self.machine, self.dispatch = module, report.machine, report.machine.dispatch_seconds
-        self.rows = {row.instruction: row for row in report.rows if row.time_s or row.instruction.opcode in COLLECTIVES}
+        self.rows = {row.instruction: row for row in report.rows if row.time_s or _kind(row.instruction)}
         """Of what takes time, and of all collectives."""
         named = {op.name: op for op in self.rows} if report.combined else {}
         self.joined: dict[Instruction, tuple[Instruction, ...]] = {}
@@ -176,13 +177,13 @@ class _ProgramRun:
 
     def price_of(self, inst: Instruction) -> _Price:
         """Of an op."""
-        row = self.rows.get(inst)
+        row = self.rows.get(_started(inst))
         if row is not None:
             seconds = row.time_s + sum([self.rows[other].time_s for other in self.joined.get(inst, ())])
             return _Price(seconds / row.executions, _stream(inst), row.part) if seconds else _NOTHING
         if inst.opcode == "while":
             return self._loop(inst, trip_count(inst))
-        if inst.opcode in ("conditional", "call"):
+        if inst.opcode in ("conditional", "call", "async-start"):
             longest = max((self.execute(each) for each in inst.called), key=lambda found: found.seconds)
             return _Price(longest.seconds, bound=longest.breakdown)
         return _NOTHING
@@ -208,15 +209,27 @@ class _ProgramRun:
 
     def received_bytes(self, inst: Instruction) -> float:
         """Bytes received in one execution, by what runs as one with it, too."""
-        row = self.rows.get(inst)
+        row = self.rows.get(_started(inst))
         if row is None or not row.executions:
             return 0.0
         others = sum(self.rows[other].comm_bytes for other in self.joined.get(inst, ()))
         return (row.comm_bytes + others) / row.executions
 
 
+def _started(inst: Instruction) -> Instruction:
+    """The collective that an asynchronous op wraps; any other op itself."""
+    if inst.opcode == "async-start" and collective_kind(inst.called[0].root.opcode):
+        return inst.called[0].root
+    return inst
+
+
+def _kind(inst: Instruction) -> str:
+    """The collective that an op is, starts or wraps; "" of any other."""
+    return collective_kind(_started(inst).opcode) or ""
+
+
 def _stream(inst: Instruction) -> Stream:
-    if inst.opcode in COLLECTIVES:
+    if _kind(inst):
         return "communication"
     return "compute" if memory_of(inst) is None else "host"
 
@@ -243,7 +256,8 @@ class _TaskGraph:
         for _ in range(trips):
             self.before = self._add_trip()
         self.count = len(self.tasks.seconds)
-        self.launched = [n for n, inst in enumerate(self.ops) if self.prices[n].seconds and inst.opcode not in CONTROL]
+        timed = ((n, _started(inst)) for n, inst in enumerate(self.ops) if self.prices[n].seconds)
+        self.launched = [n for n, started in timed if started.opcode not in CONTROL]
         for trip in range(trips if run.dispatch else 0):
             for number in self.launched:
                 self._launch(trip * len(self.ops) + number)
@@ -252,7 +266,7 @@ class _TaskGraph:
         """Of a stream.  Run eagerly, an all-reduce that no other joins keeps the device: what calls it waits for it."""
         machine = self.run.machine
         waits = machine.runtime == "eager" and inst.opcode == "all-reduce" and inst not in self.run.joined
-        return _COMPUTING if waits or OVERLAPS.get(inst.opcode) in machine.synchronous else STREAMS.index(stream)
+        return _COMPUTING if waits or OVERLAPS.get(_kind(inst)) in machine.synchronous else STREAMS.index(stream)
 
     def _launch(self, number: int) -> None:
         """The host's part of a task, which that waits for."""
@@ -378,7 +392,7 @@ def lifetimes(module: Module, timeline: Sequence[Event]) -> Iterator[Lifetime]:
     last = max((e.end for e in timeline), default=0.0)
     needed = _needed_until({op: event.end for op, event in ends.items()}, module.entry, last)
     for op, event in ends.items():
-        gone = away.get(op, ())
+        gone = {*away.get(op, ()), *operand_leaves(op, sum(len(o.shape.leaves) for o in op.operands))}
         size = sum(leaf.byte_size for n, leaf in enumerate(op.shape.leaves) if n not in gone)
         yield Lifetime(op, size, event.start, needed[op])
 

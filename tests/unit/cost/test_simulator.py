@@ -184,6 +184,19 @@ KINDS = {
     "exchanges": "x = f32[4096,4096] all-to-all(p), dimensions={{0}}, {mode}",
 }
 """One of each case."""
+STARTED = {
+    "gradients": """b = f32[4096,4096] all-reduce-start(p), to_apply=sum, {mode}, use_global_device_ids=true
+  x = f32[4096,4096] all-reduce-done(b)""",
+    "prefetch": """b = (f32[512,4096], f32[4096,4096]) all-gather-start(s), dimensions={{0}}, {mode},
+    use_global_device_ids=true
+  x = f32[4096,4096] all-gather-done(b)""",
+    "collective matmul": """b = (f32[4096,4096], f32[4096,4096], u32[], u32[]) collective-permute-start(p),
+    source_target_pairs={{{{0,1}}}}, channel_id=1
+  x = f32[4096,4096] collective-permute-done(b)""",
+    "exchanges": """b = ((f32[4096,4096]), f32[4096,4096]) all-to-all-start(p), dimensions={{0}}, {mode}
+  x = f32[4096,4096] all-to-all-done(b)""",
+}
+"""The same as XLA writes them where they are asynchronous: of the last it makes an op that wraps a computation."""
 MODE = "replica_groups={{0,1,2,3,4,5,6,7}}, channel_id=1"
 BESIDE = """HloModule m, num_partitions=8
 sum {{
@@ -202,12 +215,42 @@ ENTRY e {{
 
 @pytest.mark.parametrize("off", [*KINDS, None])
 @pytest.mark.parametrize("case", KINDS)
-def test_each_overlap_can_be_switched_off_and_changes_its_own_case(case: str, off: Overlap | None) -> None:
-    module = load(BESIDE.format(collective=KINDS[case].format(mode=MODE)), format="hlo")
+@pytest.mark.parametrize("forms", [KINDS, STARTED], ids=["one op", "start and done"])
+def test_each_overlap_can_be_switched_off_and_changes_its_own_case(
+    forms: dict[str, str], case: str, off: Overlap | None
+) -> None:
+    module = load(BESIDE.format(collective=forms[case].format(mode=MODE)), format="hlo")
     report = cost(module, H100)
     machine = H100 if off is None else H100.without_overlap(off)
     side_by_side, in_turn = max(report.compute_s, report.comm_s), report.compute_s + report.comm_s
     assert simulate(module, machine).time_s == pytest.approx(in_turn if off == case else side_by_side)
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_a_start_is_shown_and_held_as_its_collective_is(case: str) -> None:
+    one, started = (
+        simulate(load(BESIDE.format(collective=forms[case].format(mode=MODE)), format="hlo"), H100)
+        for forms in (KINDS, STARTED)
+    )
+    assert [(e.stream, e.start, e.end, e.nbytes) for e in started.timeline] == [
+        (e.stream, e.start, e.end, e.nbytes) for e in one.timeline
+    ]
+    # What a start makes names its operand, too, which takes no room.
+    assert max(n for _, n in started.memory) == pytest.approx(max(n for _, n in one.memory), abs=8)
+
+
+def test_what_an_asynchronous_op_wraps_takes_its_time() -> None:
+    text = """HloModule m
+    inner { a = f32[4096,4096] parameter(0)
+      b = f32[4096,4096] dot(a, a), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+      ROOT c = f32[4096,4096] dot(b, a), lhs_contracting_dims={1}, rhs_contracting_dims={0} }
+    ENTRY e { x = f32[4096,4096] parameter(0)
+      s = ((f32[4096,4096]), f32[4096,4096]) async-start(x), calls=inner
+      ROOT d = f32[4096,4096] async-done(s) }"""
+    module = load(text, format="hlo")
+    found, report = simulate(module, H100), cost(module, H100)
+    assert found.time_s == pytest.approx(report.time_s)
+    assert found.breakdown.flops_s == pytest.approx(report.time_s)
 
 
 @pytest.mark.parametrize("turn", ["negate(piece)", "slice(x), slice={[0:512], [0:4096]}"])
