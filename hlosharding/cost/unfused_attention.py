@@ -92,6 +92,8 @@ class _Scores:
         self.products: set[Instruction] = set()
         self.kernels: set[Instruction] = set()
         """What makes them or reads them, products among them."""
+        self.looked_through: set[Instruction] = set()
+        """What may be made of other products: a second look would find the same ones."""
         self._follow([product])
 
     @property
@@ -117,7 +119,10 @@ class _Scores:
         left = [] if op.opcode == "dot" else list(_values_read(op))
         while left:
             operand = left.pop()
-            if operand.shape.is_array and operand.shape.size == self.size and operand not in self.kernels:
+            if operand in self.kernels or operand in self.looked_through:
+                continue
+            self.looked_through.add(operand)
+            if operand.shape.is_array and operand.shape.size == self.size:
                 if _is_batched(operand):
                     yield operand
                 elif operand.opcode != "dot":

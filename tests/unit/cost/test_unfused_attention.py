@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -98,3 +99,28 @@ def test_nothing_is_fused_on_a_cpu_or_in_f32() -> None:
     assert found_in(partial(attention, "xla"), SHAPE, SHAPE, SHAPE, machine=machines.cpu(1)) == []
     wide = jax.ShapeDtypeStruct(SHAPE.shape, jnp.float32)
     assert found_in(partial(attention, "xla"), wide, wide, wide) == []
+
+
+def masked(levels: int) -> list[UnfusedAttention]:
+    """Attention whose mask was doubled so often."""
+    doubled = "\n".join(f"m{n + 1} = bf16[2,64,64] add(m{n}, m{n})" for n in range(levels))
+    module = hs.load(f"""HloModule m
+    ENTRY e {{
+      q = bf16[2,64,64] parameter(0)
+      m0 = bf16[2,64,64] parameter(1)
+      {doubled}
+      s = bf16[2,64,64] dot(q, q), lhs_batch_dims={{0}}, rhs_batch_dims={{0}}, lhs_contracting_dims={{2}},
+        rhs_contracting_dims={{2}}
+      a = bf16[2,64,64] add(s, m{levels})
+      x = bf16[2,64,64] exponential(a)
+      ROOT o = bf16[2,64,64] dot(x, q), lhs_batch_dims={{0}}, rhs_batch_dims={{0}}, lhs_contracting_dims={{2}},
+        rhs_contracting_dims={{1}}
+    }}""")
+    return unfused_attention(module, cost(module, H100))
+
+
+def test_what_made_the_mask_is_looked_at_once() -> None:
+    began = time.process_time()
+    [plain], [doubled] = masked(0), masked(22)
+    assert time.process_time() - began < 2
+    assert doubled.nbytes == plain.nbytes
