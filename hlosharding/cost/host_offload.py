@@ -14,10 +14,13 @@ from hlosharding.ir import Computation, Instruction, Module, arguments, callers,
 HostLeaves = dict[Instruction, frozenset[int]]
 """Per instruction, the numbers of the leaves that lie on the host; others have none."""
 CallSites = dict[Computation, list[Instruction]]
+_Place = tuple[Instruction, int | None]
+"""A value, or that element of it."""
 
 _IN_PLACE = frozenset(
     "add-dependency bitcast copy dynamic-slice dynamic-update-slice opt-barrier reshape slice transpose".split()
 )
+_NAMES_OF_TUPLES = frozenset({"opt-barrier", "while"})
 _NONE: frozenset[int] = frozenset()
 
 
@@ -27,7 +30,7 @@ def leaves_on_host(module: Module) -> HostLeaves:
     if not moves:
         return {}
     sites = callers(module)
-    given = {origin for move in moves if memory_of(move) == "device" for origin in _origins(move.operands[0], sites)}
+    given = _origins((move.operands[0] for move in moves if memory_of(move) == "device"), sites)
     found: HostLeaves = dict.fromkeys(given, frozenset({0}))
     is_new = True
     # Again, for loops hand on what their bodies make, and callees what callers give.  It ends: what is found only
@@ -50,32 +53,34 @@ def crosses(inst: Instruction, away: HostLeaves) -> bool:
     return (inst.operands[0] in away) != (memory == "host")
 
 
-def _origins(value: Instruction, sites: CallSites) -> Iterator[Instruction]:
-    """Inputs of the program of which a value is a part or another name."""
-    if value.opcode in _IN_PLACE:
-        yield from _origins(value.operands[0], sites)
-    elif value.opcode == "get-tuple-element":
-        yield from (o for e in _elements(value.operands[0], value.tuple_index, sites) for o in _origins(e, sites))
-    elif value.opcode == "parameter" and value.shape.is_array:
-        if value.computation.is_entry:
-            yield value
-        yield from (o for s in sites.get(value.computation, ()) for a in _first(s, value) for o in _origins(a, sites))
+def _origins(values: Iterable[Instruction], sites: CallSites) -> Iterator[Instruction]:
+    """Inputs of the program of which values are parts or other names."""
+    left: list[_Place] = [(value, None) for value in values]
+    seen: set[_Place] = set()
+    while left:
+        place = left.pop()
+        if place not in seen:
+            seen.add(place)
+            left += _sources(place, sites)
+    return (value for value, element in seen if element is None and _is_input(value))
 
 
-def _elements(whole: Instruction, index: int, sites: CallSites) -> Iterator[Instruction]:
-    """What becomes element `index` of a tuple: of a loop's carry at first."""
-    if whole.opcode == "tuple":
-        yield whole.operands[index]
-    elif whole.opcode in ("opt-barrier", "while"):
-        yield from _elements(whole.operands[0], index, sites)
-    elif whole.opcode == "parameter":
-        for site in sites.get(whole.computation, ()):
-            for given in _first(site, whole):
-                yield from _elements(given, index, sites)
+def _is_input(value: Instruction) -> bool:
+    return value.opcode == "parameter" and value.shape.is_array and value.computation.is_entry
 
 
-def _first(site: Instruction, parameter: Instruction) -> tuple[Instruction, ...]:
-    return arguments(site, parameter)[:1]
+def _sources(place: _Place, sites: CallSites) -> list[_Place]:
+    """Of what a place is a part or another name: of a loop, of its carry at first."""
+    value, element = place
+    opcode = value.opcode
+    if opcode == "parameter" and (element is not None or value.shape.is_array):
+        return [(given, element) for site in sites.get(value.computation, ()) for given in arguments(site, value)[:1]]
+    if opcode == "tuple" and element is not None:
+        return [(value.operands[element], None)]
+    if opcode == "get-tuple-element" and element is None:
+        return [(value.operands[0], value.tuple_index)]
+    names = _IN_PLACE if element is None else _NAMES_OF_TUPLES
+    return [(value.operands[0], element)] if opcode in names else []
 
 
 def _leaves_of(inst: Instruction, found: HostLeaves, sites: CallSites) -> frozenset[int]:

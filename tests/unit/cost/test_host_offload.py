@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import jax
@@ -157,6 +158,20 @@ def test_a_function_called_twice_is_given_what_any_caller_has_there() -> None:
       ROOT r = (f32[256,256], f32[256,256]) tuple(a, b)"""
     module = read(body, callees)
     assert leaves_on_host(module)[module.by_name("t")] == {0}
+
+
+def test_call_sites_are_looked_at_once() -> None:
+    """Each function calls the next one twice: a million ways lead from the move to the input."""
+    callees = f"twice0 {{ p = f32[8] parameter(0)  ROOT r = f32[8] custom-call(p), {MOVE('Device')} }}"
+    for n in range(20):
+        calls = "  ".join(f"{name} = f32[8] call(p), to_apply=twice{n}" for name in "ab")
+        callees += f"\ntwice{n + 1} {{ p = f32[8] parameter(0)  {calls}  ROOT r = f32[8] add(a, b) }}"
+    module = read("x = f32[8] parameter(0)\nROOT r = f32[8] call(x), to_apply=twice20", callees)
+    began = time.process_time()
+    away = leaves_on_host(module)
+    assert time.process_time() - began < 2
+    assert {op.opcode for op in away} == {"parameter"}
+    assert len(away) == 22  # the input, and as it is given to each function
 
 
 def test_a_loop_that_carries_one_array_moves_it() -> None:
