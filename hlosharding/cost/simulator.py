@@ -37,6 +37,7 @@ from hlosharding.ir import (
     while_parts,
     with_trip_counts,
 )
+from hlosharding.once import remembered
 from hlosharding.spmd import devices_of, module_of
 
 OVERLAPS: Mapping[str, Overlap] = {
@@ -170,6 +171,7 @@ class _ProgramRun:
         made = _TaskGraph(computation, self)
         return made, run_first_ready(made.tasks)
 
+    @remembered
     def execute(self, computation: Computation) -> Executed:
         """One execution."""
         made, times = self.schedule(computation)
@@ -194,6 +196,7 @@ class _ProgramRun:
         seconds = found.seconds + trips.count * asked.seconds
         return _Price(seconds, "compute", found.breakdown + asked.breakdown * trips.count, trips)
 
+    @remembered
     def _trips(self, body: Computation, count: int) -> Executed:
         """So many: what a second trip adds to the first, each further one adds."""
         first = self.execute(body)

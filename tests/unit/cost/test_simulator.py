@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,20 @@ class Program:
     def done(self, *results: Instruction) -> Module:
         self.main.root(self.main.add("tuple", Shape.tuple(tuple(r.shape for r in results)), results))
         return self.builder.finish(self.main)
+
+
+def test_what_a_function_takes_is_found_once() -> None:
+    """Each calls the next one twice."""
+    functions = "twice0 { p = f32[4096] parameter(0)  ROOT r = f32[4096] sine(p) }"
+    for n in range(16):
+        calls = f"a = f32[4096] call(p), to_apply=twice{n}  ROOT b = f32[4096] call(a), to_apply=twice{n}"
+        functions += f"\ntwice{n + 1} {{ p = f32[4096] parameter(0)  {calls} }}"
+    entry = "ENTRY e { x = f32[4096] parameter(0)  ROOT r = f32[4096] call(x), to_apply=twice16 }"
+    module = load(f"HloModule m\n{functions}\n{entry}", format="hlo")
+    began = time.process_time()
+    found = simulate(module, H100)
+    assert time.process_time() - began < 2
+    assert found.time_s == pytest.approx(cost(module, H100).time_s)
 
 
 def test_a_chain_takes_the_sum() -> None:
