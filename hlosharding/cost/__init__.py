@@ -25,7 +25,15 @@ from hlosharding.cost.placement import GroupPlacement, group_placement, permute_
 from hlosharding.cost.presets import machine_named, machine_presets, preset_of_kind
 from hlosharding.cost.sharing import LinkUse, run_sharing_links
 from hlosharding.cost.simulation import Simulation
-from hlosharding.cost.simulator import Lifetime, execute_priced, lifetimes, simulate, simulate_priced, step_seconds
+from hlosharding.cost.simulator import (
+    Lifetime,
+    execute_priced,
+    given_lifetimes,
+    lifetimes,
+    simulate,
+    simulate_priced,
+    step_seconds,
+)
 from hlosharding.cost.step_breakdown import PARTS, StepBreakdown
 from hlosharding.cost.step_figures import StepFigures
 from hlosharding.cost.tasks import NOTHING, Tasks, Times, run_in_order
@@ -77,6 +85,7 @@ __all__ = [
     "cost",
     "count_operations",
     "execute_priced",
+    "given_lifetimes",
     "group_placement",
     "hardware_flops",
     "leaves_on_host",

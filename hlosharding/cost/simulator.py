@@ -362,7 +362,7 @@ class _TaskGraph:
 
 def _alive_over_time(module: Module, timeline: Sequence[Event]) -> Iterator[tuple[float, int]]:
     """Bytes alive on the device over time: a value lives from the start of its op to the end of its last user."""
-    alive = sum(p.shape.byte_size for p in module.entry.parameters)
+    alive = sum(life.nbytes for life in given_lifetimes(module, 0.0))
     changes: list[tuple[float, int]] = []
     for life in lifetimes(module, timeline):
         changes += [(life.start, life.nbytes), (life.end, -life.nbytes)]
@@ -383,7 +383,7 @@ class Lifetime(NamedTuple):
 
 
 def lifetimes(module: Module, timeline: Sequence[Event]) -> Iterator[Lifetime]:
-    """Of every value that an event of the timeline makes; parameters are there all the time.
+    """Of every value that an event of the timeline makes; parameters have `given_lifetimes`.
 
     >>> import hlosharding as hs
     >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"
@@ -398,6 +398,18 @@ def lifetimes(module: Module, timeline: Sequence[Event]) -> Iterator[Lifetime]:
         gone = {*away.get(op, ()), *operand_leaves(op, sum(len(o.shape.leaves) for o in op.operands))}
         size = sum(leaf.byte_size for n, leaf in enumerate(op.shape.leaves) if n not in gone)
         yield Lifetime(op, size, event.start, needed[op])
+
+
+def given_lifetimes(module: Module, end: float) -> list[Lifetime]:
+    """Of the parameters, which are there all the time, but for those that lie on the host.
+
+    >>> import hlosharding as hs
+    >>> module = hs.load("HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}")
+    >>> [(life.instruction.name, life.nbytes) for life in given_lifetimes(module, 1.0)]
+    [('x', 32)]
+    """
+    away = leaves_on_host(module)
+    return [Lifetime(p, p.shape.byte_size, 0.0, end) for p in module.entry.parameters if p not in away]
 
 
 def _needed_until(ends: Mapping[Instruction, float], entry: Computation, last: float) -> dict[Instruction, float]:

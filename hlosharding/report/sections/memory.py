@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlosharding.cost import Lifetime, lifetimes
+from hlosharding.cost import Lifetime, given_lifetimes, lifetimes
 from hlosharding.report.figures import as_bytes, as_count, as_seconds
 from hlosharding.report.model import Column, Kind, Picture, Row, Shown, Table, View, fields_of
 from hlosharding.report.sections.reported import ReportedProgram
@@ -40,8 +40,7 @@ def alive_at_worst(about: ReportedProgram) -> tuple[tuple[float, int], list[Life
     worst = max(run.memory, key=lambda level: level[1], default=(0.0, 0))
     moment, _ = worst
     made = [life for life in lifetimes(module, run.timeline) if life.start <= moment < life.end and life.nbytes]
-    given = [Lifetime(p, p.shape.byte_size, 0.0, run.time_s) for p in module.entry.parameters]
-    return worst, [*made, *given]
+    return worst, [*made, *given_lifetimes(module, run.time_s)]
 
 
 def _alive_table(worst: tuple[float, int], alive: Sequence[Lifetime]) -> Table:

@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
 from benchmarks.checkpointed_layers import LAYERS, ROWS, WIDTH, perceptron
-from hlosharding.cost import Machine, machines
+from hlosharding.cost import Machine, given_lifetimes, machines
 from hlosharding.cost.host_offload import leaves_on_host
 from hlosharding.errors import CostError
 
@@ -147,6 +147,19 @@ def test_the_simulated_memory_over_time_is_the_devices() -> None:
     assert found.host_memory_bytes == 256 * KB
     assert "on the host" in str(found)
     assert max(n for _, n in found.memory) <= 5 * 256 * KB
+
+
+def test_an_input_that_lies_on_the_host_takes_no_room_on_the_device() -> None:
+    body = f"""x = f32[256,256] parameter(0)
+      w = f32[256,256] parameter(1)
+      near = f32[256,256] custom-call(x), {MOVE("Device")}
+      ROOT y = f32[256,256] dot(near, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"""
+    module = read(body)
+    found = hs.simulate(module)
+    assert found.host_memory_bytes == 256 * KB  # x
+    assert found.memory[0] == (0.0, 256 * KB)  # w
+    assert max(n for _, n in found.memory) == hs.cost(module).peak_memory_bytes == 3 * 256 * KB
+    assert [life.instruction.name for life in given_lifetimes(module, 0.0)] == ["w"]
 
 
 def test_a_function_called_twice_is_given_what_any_caller_has_there() -> None:
