@@ -57,9 +57,10 @@ _OF_KINDS: tuple[tuple[str, Callable[[int], Machine]], ...] = (
     ("gb200", machines.gb200_nvl72),
     ("b200", machines.b200),
     ("v5e", machines.tpu_v5e),
-    ("v5p", machines.tpu_v5p),
+    ("v5 lite", machines.tpu_v5e),
+    ("v5", machines.tpu_v5p),
     ("v4", machines.tpu_v4p),
-    ("v6e", machines.tpu_v6e),
-    ("tpu7x", machines.tpu_v7),
+    ("v6", machines.tpu_v6e),
+    ("tpu7", machines.tpu_v7),
 )
 """By a word of the kind; the first that is in it counts."""
