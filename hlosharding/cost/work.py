@@ -400,21 +400,32 @@ def _said_cost(op: Instruction, found: EstimatedCost) -> OpWork:
 
 
 def _library_product(op: Instruction) -> OpWork:
-    """A matrix product of cuBLAS, whose dims stand in its backend config, or of oneDNN (plain rows times columns)."""
-    lhs, rhs = op.operands[0].shape.dims, op.operands[1].shape.dims
+    """A matrix product of cuBLAS, whose dims stand in its backend config, or of oneDNN (plain rows times columns).
+
+    What bears such a name and is no such product moves its bytes.
+    """
+    try:
+        lhs, rhs = (operand.shape.dims for operand in op.operands[:2])
+        batch, rows, depth, columns = matrix_sizes(lhs, rhs, _stated_dims(op) or _plain_dims(len(lhs), len(rhs)))
+    except (LookupError, ValueError):
+        return OpWork(0.0, 0.0, traffic_bytes(op))
+    return _product(op, batch, rows, columns, depth)
+
+
+def _stated_dims(op: Instruction) -> tuple[tuple[int, ...], ...] | None:
+    """As of `matrix_sizes`; None where the config is not cuBLAS's: strangers' calls have others."""
+    names = ("lhs_contracting", "rhs_contracting", "lhs_batch", "rhs_batch")
     try:
         config = json.loads(op.opaque)
-    except ValueError:
-        config = {}
-    numbers = config.get("gemm_backend_config", config).get("dot_dimension_numbers")
-    if numbers is None:
-        plain = ((len(lhs) - 1,), (max(0, len(rhs) - 2),), tuple(range(len(rhs) - 2)), tuple(range(len(rhs) - 2)))
-        batch, rows, depth, columns = matrix_sizes(lhs, rhs, plain)
-    else:
-        names = ("lhs_contracting", "rhs_contracting", "lhs_batch", "rhs_batch")
-        dims = tuple(tuple(int(d) for d in numbers.get(f"{name}_dimensions", ())) for name in names)
-        batch, rows, depth, columns = matrix_sizes(lhs, rhs, dims)
-    return _product(op, batch, rows, columns, depth)
+        numbers = config.get("gemm_backend_config", config)["dot_dimension_numbers"]
+        return tuple(tuple(int(d) for d in numbers.get(f"{name}_dimensions", ())) for name in names)
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        return None
+
+
+def _plain_dims(lhs: int, rhs: int) -> tuple[tuple[int, ...], ...]:
+    """The last dim of the one times the last but one of the other; by their ranks."""
+    return (lhs - 1,), (max(0, rhs - 2),), tuple(range(rhs - 2)), tuple(range(rhs - 2))
 
 
 def _fused_attention(op: Instruction, found: FusedAttention) -> OpWork:

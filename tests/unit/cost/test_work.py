@@ -239,6 +239,42 @@ def test_a_product_by_cublas_is_read_from_its_config() -> None:
     assert work.flops == 2 * 8 * 16 * 4
 
 
+STATED = '{"dot_dimension_numbers": @}'.replace
+
+
+@pytest.mark.parametrize(
+    "config",
+    ["[1]", "3", "no JSON", "[" * 100000, '{"gemm_backend_config": 3}', *(STATED("@", n) for n in ("null", "[1]"))],
+    ids=lambda config: config[:30],
+)
+def test_a_product_with_another_config_is_plain(config: str) -> None:
+    said = config.replace('"', '\\"')
+    work = one(
+        "x = f32[8,16] parameter(0)  y = f32[16,4] parameter(1)\n"
+        f' ROOT r = f32[8,4] custom-call(x, y), custom_call_target="my_matmul", backend_config="{said}"'
+    )
+    assert work.flops == 2 * 8 * 16 * 4
+
+
+@pytest.mark.parametrize("given", ["", "x", "s, s", "t, x"])
+def test_what_is_called_a_product_and_is_none_moves_its_bytes(given: str) -> None:
+    work = one(
+        "x = f32[8,16] parameter(0)  s = f32[] parameter(1)  t = (f32[8]) parameter(2)\n"
+        f' ROOT r = f32[8,4] custom-call({given}), custom_call_target="__cublas$gemm"'
+    )
+    read = {"": 0, "x": 8 * 16, "s, s": 2, "t, x": 8 + 8 * 16}[given]
+    assert (work.flops, work.bytes) == (0, 4 * (read + 8 * 4))
+
+
+def test_a_product_whose_config_names_dims_that_are_not_there_moves_its_bytes() -> None:
+    config = '{"dot_dimension_numbers":{"lhs_contracting_dimensions":["7"],"rhs_contracting_dimensions":["0"]}}'
+    work = one(
+        "x = f32[8,16] parameter(0)  y = f32[16,4] parameter(1)\n"
+        f' ROOT r = f32[8,4] custom-call(x, y), custom_call_target="__cublas$gemm", backend_config={config}'
+    )
+    assert (work.flops, work.bytes) == (0, 4 * (8 * 16 + 16 * 4 + 8 * 4))
+
+
 FUSION = """
 fused {
   t = f32[100,64] parameter(0)
