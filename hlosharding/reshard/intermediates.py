@@ -98,7 +98,7 @@ def split_copies(reshard: Reshard) -> Iterator[Intermediate]:
     """Where copies grow: each member of a copy group fetches a part, then they gather."""
     subgroup = Subgroup.of(reshard, reshard.target, "replicated")
     source, target = reshard.layouts
-    if subgroup is None or reshard.target.is_maximal():
+    if subgroup is None:
         return
     for dim in unlike_dims(reshard, subgroup):
         yield Intermediate(subgroup.scatter(dim, target, source)[0])

@@ -113,16 +113,20 @@ class AxisProblem:
 
 
 @lru_cache(maxsize=4096)
-def problem_of(grid: AxisGrid, sizes: Dims) -> AxisProblem:
-    """The search problem of an array with global `sizes`.  Remembered."""
+def problem_of(grid: AxisGrid, sizes: Dims, padded: Dims | None = None) -> AxisProblem:
+    """The search problem of an array with global `sizes`.  Remembered.
+
+    With `padded` the target is padded to that, and tiles may be cut unevenly.
+    """
 
     def state(dims: tuple[Axes, ...], partial: Axes) -> State:
         ways = [grid.product(axes) for axes in dims]
-        padded = tuple(-(-size // w) * w for size, w in zip(sizes, ways, strict=True))
-        return State(dims, padded, partial)
+        return State(dims, tuple(-(-size // w) * w for size, w in zip(sizes, ways, strict=True)), partial)
 
-    first = state(grid.source, tuple(sorted(grid.partial_axes)))
-    return AxisProblem(grid, sizes, first, state(grid.target, ()))
+    first, last = state(grid.source, tuple(sorted(grid.partial_axes))), state(grid.target, ())
+    if padded is None:
+        return AxisProblem(grid, sizes, first, last)
+    return AxisProblem(grid, sizes, first, last._replace(padded=padded), may_cut_unevenly=True)
 
 
 def block_of(grid: AxisGrid, sizes: Dims) -> Dims:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hlosharding.ir import Shape
 from hlosharding.reshard.axis_plans.common_grid import AxisGrid, common_grid
@@ -79,9 +79,7 @@ def _blocked(reshard: Reshard, padded: Dims | None) -> _Blocked | None:
     if padded is None:
         block = block_of(grid, dims)
         return _Blocked(problem_of(grid, tuple(size // unit for size, unit in zip(dims, block, strict=True))), block)
-    problem = problem_of(grid, dims)
-    problem = replace(problem, target=problem.target._replace(padded=padded), may_cut_unevenly=True)
-    return _Blocked(problem, (1,) * len(dims))
+    return _Blocked(problem_of(grid, dims, padded), (1,) * len(dims))
 
 
 def _found(reshard: Reshard, axes: _Blocked, search: AxisSearch) -> Iterator[PlannedSteps]:
