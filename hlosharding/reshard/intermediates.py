@@ -139,7 +139,7 @@ def merge_tiles(reshard: Reshard) -> Iterator[Intermediate]:
     if times == 1 or more_bytes > machine.launch * machine.inside.bandwidth:
         return
     for dim, ways in enumerate(target.counts):
-        if ways % times == 0 and target.tile[dim] * ways >= reshard.shape.dims[dim]:
+        if ways % times == 0:
             uncut = _with_fewer_tiles(reshard.target, target, dim, times)
             yield Intermediate(uncut, last=reshard.part(uncut, reshard.target))
 
