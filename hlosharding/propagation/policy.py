@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hlosharding.ir import CONTROL_FLOW, ELEMENTWISE, SIDE_EFFECTS_IN_XLA, Instruction, is_custom_partitioning
 from hlosharding.ir import custom_call_targets as targets
-from hlosharding.rules import function_signature
+from hlosharding.rules import batch_dims, function_signature
 
 NEVER = 9
 """A level that is never reached."""
@@ -128,13 +128,6 @@ def is_pass_through_call(instruction: Instruction, target: str) -> bool:
         return False
     source = instruction.operands[0].shape
     return instruction.shape.is_array and source.is_array and source.rank == instruction.shape.rank
-
-
-def batch_dims(instruction: Instruction) -> int:
-    """Leading dims along which a custom call may be split: JAX marks its linear algebra so (`num_batch_dims`)."""
-    count = instruction.frontend_attributes.get("num_batch_dims", "")
-    # Anybody may have written the attribute: what is no number counts as none.
-    return int(count) if count.isdecimal() else 0
 
 
 def may_receive(instruction: Instruction, opcode: str, elementwise: bool, target: str, spmd: bool) -> bool:

@@ -5,6 +5,7 @@ from hlosharding.rules.catalog import catalog, signature_of
 from hlosharding.rules.custom_calls import (
     CallCost,
     EstimatedCost,
+    batch_dims,
     function_signature,
     has_users_rule,
     is_whole_kernel,
@@ -50,6 +51,7 @@ __all__ = [
     "Whole",
     "addressing",
     "affine_indices",
+    "batch_dims",
     "catalog",
     "check_signature",
     "count_changes",

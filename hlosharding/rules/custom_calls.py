@@ -134,11 +134,22 @@ def function_signature(inst: Instruction) -> Signature | None:
     return said.rule(inst) if said is not None and said.is_like_a_function else None
 
 
+_NUMBER = re.compile(r"\s*+[+-]?[0-9]{1,18}\s*+", re.ASCII)
+"""What XLA's SimpleAtoi reads."""
+
+
+def batch_dims(inst: Instruction) -> int:
+    """Leading dims along which a custom call may be split: JAX marks its linear algebra so (`num_batch_dims`)."""
+    # Anybody may have written the attribute: what is no number counts as none, as in XLA.
+    text = inst.frontend_attributes.get("num_batch_dims", "")
+    return max(0, int(text)) if _NUMBER.fullmatch(text) else 0
+
+
 def _carried_rule(inst: Instruction) -> Rule | None:
     """What JAX wrote beside the call: Shardy's rule of a custom_partitioning, the batch dims of an ffi call."""
     given = inst.frontend_attributes
     if "num_batch_dims" in given:
-        return _batched_dims(int(given["num_batch_dims"]))
+        return _batched_dims(batch_dims(inst))
     text = given.get(RULE_MARK) or given.get("sdy.sharding_rule")
     return parse_shardy_rule(text).bind if text else None
 

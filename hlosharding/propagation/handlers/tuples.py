@@ -11,8 +11,8 @@ from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings
 from hlosharding.propagation.handlers.user_functions import offer_results, operand_by_rule, results_by_rule
 from hlosharding.propagation.improving import Receiver
 from hlosharding.propagation.op_view import Edge, OpView, element_sharding, is_partitioned, leaf_range, same_dims
-from hlosharding.propagation.policy import SHARD_BARRIER_FROM, batch_dims, is_pass_through_call
-from hlosharding.rules import function_signature
+from hlosharding.propagation.policy import SHARD_BARRIER_FROM, is_pass_through_call
+from hlosharding.rules import batch_dims, function_signature
 from hlosharding.sharding import (
     HloSharding,
     add_shape_dims,
