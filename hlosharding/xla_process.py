@@ -22,7 +22,8 @@ from hlosharding.errors import LoadError
 
 _HEAD = struct.Struct(">BQQ")
 _SERVE = "hlosharding.xla_bridge", "serve"
-_CHECK = re.compile(r"[\w.]+:\d+\] (Check failed: .*|[A-Z].*)")
+# Not from where a file's name begins: a long word that is none would be looked at from each of its letters.
+_CHECK = re.compile(r"(?<=[\w.]):\d++\] (Check failed: .*|[A-Z].*)")
 _BYTES_A_SECOND = 1e6
 """More patience with what is long: jaxlib parses ten megabytes in some seconds."""
 SECONDS, GIGABYTES = "HLOSHARDING_CONVERSION_SECONDS", "HLOSHARDING_CONVERSION_GIGABYTES"

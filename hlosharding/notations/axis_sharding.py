@@ -17,8 +17,8 @@ from hlosharding.sharding import Axes, Axis, Cluster, HloSharding, ceil_div
 PARTIAL_KINDS = ("sum", "max", "min", "product", "and", "or", "xor", "generic")
 
 _TEXT = re.compile(
-    r"\s*(?:#[\w.]+<\s*)?(?P<lists>\[[^=]*?\])(?=\s*(?:,?\s*partial|>|$))"
-    r"(?:\s*,?\s*partial\s*=\s*(?P<kind>\w+)\s*\[(?P<partial>[^\[\]]*)\])?\s*>?\s*"
+    r"\s*(?:#[\w.]+<\s*)?(?P<lists>\[[^=]*?\])(?=\s*+(?:,?\s*+partial|>|$))"
+    r"(?:\s*+,?\s*+partial\s*+=\s*+(?P<kind>\w++)\s*+\[(?P<partial>[^\[\]]*+)\])?\s*+>?\s*+"
 )
 _LISTS = re.compile(r"\[\s*(?:\[[^\[\]]*\]\s*(?:,\s*\[[^\[\]]*\]\s*)*)?\]")
 _LIST = re.compile(r"\[([^\[\]]*)\]")

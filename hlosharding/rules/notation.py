@@ -212,7 +212,7 @@ def parse_shardy_rule(text: str) -> NamedRule:
         raise RuleError(f"no sharding rule of Shardy: {text!r}")
     sizes = {name: int(size) for name, size in re.findall(r"(?<!\w)(\w++)=([0-9]{1,18})(?![0-9])", match["sizes"])}
     left, right = (
-        ", ".join(" ".join(_shardy_dims(tensor)) for tensor in re.findall(r"\[(.*?)\]", match[side]))
+        ", ".join(" ".join(_shardy_dims(tensor)) for tensor in re.findall(r"\[([^\[\]]*+)\]", match[side]))
         for side in ("left", "right")
     )
     lists = re.findall(r"(?<!\w)(\w++)=\{([^{}]*+)\}", match["tail"])

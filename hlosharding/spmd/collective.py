@@ -60,10 +60,11 @@ def _grid(sizes: tuple[int, ...]) -> DeviceGrid:
     return DeviceGrid(sizes, tuple(range(prod(sizes))))
 
 
-_INSTRUCTION = re.compile(r"%\S+ \((\S+)\)")
+# Text that comes back from files, hence possessive and atomic: looked at once.
+_INSTRUCTION = re.compile(r"%\S++(?: \((\S+)\))?")
 CAUSE_ATTRIBUTE = "hlosharding.cause"
 """Frontend attribute under which a partitioned module's text keeps the cause of a collective."""
-_CAUSE = re.compile(r"(?P<reason>.*?) for %(?P<name>.*) \(\S*\)", re.DOTALL)
+_CAUSE = re.compile(r"(?>(?P<reason>.*?) for %)(?P<name>.*) \(\S*\)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class Collective:
     @property
     def kind_of_cause(self) -> str:
         """The cause with opcodes in place of names: the same of equal layers."""
-        return _INSTRUCTION.sub(r"\1", self.cause)
+        return _INSTRUCTION.sub(lambda found: found[1] or found[0], self.cause)
 
     @cached_property
     def received(self) -> np.ndarray:

@@ -125,7 +125,7 @@ def _parse_hlo(text: bytes, _: frozenset[str]) -> bytes:
         ) from error
 
 
-_NEGATIVE_SIZE = re.compile(rb"\b[a-z]\w*\[[\d,]*-\d+[-\d,]*\]")
+_NEGATIVE_SIZE = re.compile(rb"\b[a-z]\w*\[[\d,]*+-\d++[-\d,]*+\]")
 
 
 def _print_hlo(proto: bytes, words: frozenset[str]) -> bytes:

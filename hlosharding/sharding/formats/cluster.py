@@ -19,7 +19,7 @@ Axis: TypeAlias = int | str
 Axes: TypeAlias = tuple[Axis, ...]
 """Major to minor."""
 
-_CLUSTER = re.compile(r"(?:[\w.]+\s+)?@(?P<symbol>\w+)\s*\(\s*(?P<body>.*?)\s*\)\s*", re.DOTALL)
+_CLUSTER = re.compile(r"(?:[\w.]++\s++)?@(?P<symbol>\w++)\s*+\((?P<body>.*)\)", re.DOTALL)
 _RANK = re.compile(r"rank\s*=\s*(\d{1,4})")
 _LIST = r"\s*=\s*\[(?P<items>[^\[\]]*)\]"
 _SHAPE = re.compile(r"shape\s*=\s*(?P<sizes>[\dx?]+)")
