@@ -61,8 +61,8 @@ def solve_whole(
     program, end = _ChoiceProgram(problem), time.monotonic() + seconds
     bound = -math.inf
     times = _peaks(problem.over_time(np.array([usage.min() for usage in problem.usages])), problem.tight, _FIRST)
+    program.limit_memory(times)
     while True:
-        program.limit_memory(times)
         found = program.solve(solver, end - time.monotonic(), gap)
         # A program with memory asked for at some times only is bounded by less than the whole, so each bound holds.
         bound = max(bound, found.bound)
@@ -71,7 +71,7 @@ def solve_whole(
         if time.monotonic() > end:
             return Choices(None, math.inf, bound)
         usage = problem.usage_of(found.chosen)
-        times = _peaks(usage - problem.capacity, usage > problem.capacity, _MORE)
+        program.refuse(found.chosen, _peaks(usage - problem.capacity, usage > problem.capacity, _MORE))
 
 
 def _peaks(amounts: Numbers, where: npt.NDArray[np.bool_], most: int) -> Integers:
@@ -89,6 +89,8 @@ class _ChoiceProgram:
         self.starts = np.cumsum([0, *map(len, problem.costs)])[:-1]
         self.first_pair = self.num_columns = sum(map(len, problem.costs))
         self.cost, self.constant = [np.concatenate([np.zeros(0), *problem.costs])], 0.0
+        self.limited: set[int] = set()
+        """Times at which memory is asked for."""
         self.rows: list[Integers] = []
         self.columns: list[Integers] = []
         self.values: list[Numbers] = []
@@ -109,6 +111,7 @@ class _ChoiceProgram:
 
     def limit_memory(self, times: Integers) -> None:
         """Rows for what is live then, each in parts of the room that there is."""
+        self.limited.update(times.tolist())
         for moment in times.tolist():
             live = np.flatnonzero((self.live[:, 0] <= moment) & (moment < self.live[:, 1]))
             usage = np.zeros(self.first_pair)
@@ -117,6 +120,20 @@ class _ChoiceProgram:
             # What buffers take at least may fill the memory, or more: then there is no room to divide by.
             columns, room = np.flatnonzero(usage), max(float(self.room[moment]), 1.0)
             self._row(-np.inf, float(self.room[moment]) / room, columns, usage[columns] / room)
+
+    def refuse(self, chosen: Integers, times: Integers) -> None:
+        """Choices that do not fit then."""
+        asked = np.isin(times, list(self.limited))
+        self.limit_memory(times[~asked])
+        # Solvers keep a row to some 1e-6, by which memory may still be broken: the same row would not change that.
+        for moment in times[asked].tolist():
+            self._forbid(chosen, moment)
+
+    def _forbid(self, chosen: Integers, moment: int) -> None:
+        """Choices together that are live then."""
+        begin, end = self.problem.intervals.T
+        nodes = np.unique(self.problem.owners[(begin <= moment) & (moment < end)])
+        self._row(-np.inf, len(nodes) - 1.0, self.starts[nodes] + chosen[nodes])
 
     def solve(self, solver: Solver, seconds: float, gap: float) -> Choices:
         """With all rows so far."""

@@ -77,6 +77,17 @@ def test_solvers_find_the_same_optimum(problem: SelectionProblem) -> None:
     assert found.chosen is None or problem.is_feasible(found.chosen)
 
 
+def test_memory_is_kept_beyond_the_tolerance_of_a_solver() -> None:
+    """The cheaper choices take 1e-7 more than there is, by themselves and together."""
+    costs, sizes = (np.array([1.0, 3.0]),) * 2, (np.array([0.5 + 1e-7, 0.25]),) * 2
+    alone, both = np.array([[0, 1], [2, 3]]), np.array([[0, 1], [0, 1]])
+    for spans, capacity in ((alone, np.full(3, 0.5)), (both, np.ones(1))):
+        problem = SelectionProblem(costs, np.zeros((0, 2), int), (), np.arange(2), spans, sizes, capacity)
+        found = solve_whole(problem, 10.0)
+        assert found.cost == best_of_all(problem) == (6.0 if spans is alone else 4.0)
+        assert found.is_proven
+
+
 def test_a_solver_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ortools.linear_solver.python.model_builder", None)
     none = np.zeros(0, int)
