@@ -20,9 +20,9 @@ from hlosharding.cli.words import (
     read_names,
     read_plans,
     read_positive,
-    read_positive_float,
     read_rank,
     read_seed,
+    read_tolerance,
     read_trips,
     read_words,
 )
@@ -84,9 +84,7 @@ def _add_run(commands: Any) -> None:
     command.add_argument("--platform", choices=("cpu", "cuda"), default="cpu", help="default: forced CPU devices")
     _flag(command, "--reference", "by the reference executor, which needs no devices")
     _flag(command, "--check", "compare with the unpartitioned program on one device")
-    command.add_argument(
-        "--tolerance", type=read_positive_float, metavar="T", help="for --check, of the largest magnitude"
-    )
+    command.add_argument("--tolerance", type=read_tolerance, metavar="T", help="for --check, of the largest magnitude")
     command.add_argument("--save", metavar="NPZ", help="write the outputs: output_0, output_1 ...")
     command.add_argument("--emit", choices=("json",), help="the outputs' figures for programs")
 
@@ -273,7 +271,7 @@ def _add_check(commands: Any) -> None:
     command.add_argument("file", metavar="PROGRAM", help="the program; - for standard input")
     _flag(command, "--update", "record the figures as they are now")
     growth = "by what fraction figures may grow: 0.01"
-    command.add_argument("--tolerance", type=read_positive_float, default=0.0, metavar="T", help=growth)
+    command.add_argument("--tolerance", type=read_tolerance, default=0.0, metavar="T", help=growth)
     command.add_argument(
         "--replicated-over", type=read_positive, metavar="BYTES", help="of which size replicated values count (1 MiB)"
     )

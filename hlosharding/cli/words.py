@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import re
 from functools import partial
 from typing import Any
@@ -59,13 +60,13 @@ def _read_natural(what: str, text: str) -> int:
 read_seed, read_rank = partial(_read_natural, "seed"), partial(_read_natural, "rank")
 
 
-def read_positive_float(text: str) -> float:
-    """A number from 0 on."""
+def read_tolerance(text: str) -> float:
+    """A number from 0 on; not inf, by which everything would be within."""
     with contextlib.suppress(ValueError):
         # nan is refused with what is below 0, as it is not above.
-        if (value := float(text)) >= 0:
+        if 0 <= (value := float(text)) < math.inf:
             return value
-    raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    raise argparse.ArgumentTypeError(f"{text} is no tolerance: write 0, 0.01, 1e-4 ...")
 
 
 def read_mesh(text: str) -> dict[str, int]:

@@ -132,8 +132,10 @@ def test_wrong_arrays_are_named(
         (("propagate", MLP, "--annotate", "w2=P("), "is no PartitionSpec"),
         (("propagate", MLP, "--emit", "python"), "invalid choice"),
         (("run", MLP, "--random", "1", "--inputs", "x.npz"), "not allowed with"),
-        (("run", MLP, "--tolerance", "nan"), "not a positive number"),
-        (("run", MLP, "--tolerance", "x"), "x is not a positive number"),
+        *(
+            ((command, MLP, f"--tolerance={said}"), f"{said} is no tolerance: write 0, 0.01")
+            for command, said in (("run", "nan"), ("run", "inf"), ("check", "x"), ("check", "-1"))
+        ),
         (("run", MLP, "--random", "-1"), "-1 is no seed"),
         (("convert",), "one of the arguments FILE --sharding is required"),
         (("convert", MLP), "write FILE --emit FORMAT, or --sharding TEXT --to FORMAT"),
