@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from typing import get_args
 
 from hlosharding.cli.parser import build_parser
+from hlosharding.frontends.loading import ProgramFormat
 from hlosharding.partitioner import OVERLAPS
 from hlosharding.reshard import OBJECTIVES
+from hlosharding.sharding import FORMATS
 
 
 def choices(name: str) -> Iterator[set[str]]:
@@ -27,3 +30,13 @@ def test_overlaps() -> None:
     found = list(choices("--overlap"))
     assert found
     assert all(words == set(OVERLAPS) for words in found)
+
+
+def test_formats_of_programs() -> None:
+    found = list(choices("--format"))
+    assert found
+    assert all(words == set(get_args(ProgramFormat)) for words in found)
+
+
+def test_formats_of_shardings() -> None:
+    assert [*choices("--to"), *choices("--from")] == [{*FORMATS}] * 2
