@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 
 from hlosharding.compiler import CollectiveExplanation, Partitioned, explain, explain_line, is_line, made_at
 from hlosharding.cost import Machine
@@ -56,7 +57,7 @@ def suggest(
     * a conflict (one of `Propagation.conflicts`; or a value and `conflict`): those that end it;
     * a collective ("#3", its number, or itself, of XLA's own program, too): single annotations near the op that needed
       it with which the program takes less time, or receives fewer bytes;
-    * a source line ("model.py:31"): all of this for its dearest collective, its first whole value, and its conflicts;
+    * a source line ("model.py:31"): all of this for its dearest collective, first whole value, and first conflict;
     * nothing: those with which the whole program takes least on `machine` (`find_optimum`; its own annotations bind),
       and the fewest changes of its arguments' shardings that save nearly all that such may save.
 
@@ -151,10 +152,11 @@ class _Asked:
         whole = (v for v in values if v.shape.is_array and v.shape.rank and _tiles(self.before, v) <= 1)
         for value in list(whole)[:1]:
             yield self.of_value(value.name, None)
-        for one in explain_line(self.before, line):
-            for lost in [one] if isinstance(one, LostOffer) else one.conflicts[:1]:
-                yield self.of_value(lost.winner.name, lost.loser.name)
-                return
+        told = explain_line(self.before, line)
+        conflicts = (lost for one in told for lost in ([one] if isinstance(one, LostOffer) else one.conflicts))
+        # Of each kind one: to try annotations for every conflict of a line that stands for many layers takes too long.
+        for lost in islice(conflicts, 1):
+            yield self.of_value(lost.winner.name, lost.loser.name)
 
     def of_whole(self, mesh: MeshInfo | None) -> list[Suggestion]:
         """With which the program takes less: additional annotations; and the fewest changes of its arguments'."""
