@@ -47,10 +47,10 @@ def memoised(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return look_up(args)
         except TypeError:
-            # There is a list among the arguments, most likely.  To look for one before would cost all calls without.
-            frozen = tuple(tuple(a) if isinstance(a, list | range) else a for a in args)
-            hash(frozen)
-            return look_up(frozen)
+            # To look for lists before would cost all calls without.
+            if not any(isinstance(a, list) for a in args):
+                raise  # the function's own
+            return look_up(tuple(tuple(a) if isinstance(a, list) else a for a in args))
 
     return remembering
 

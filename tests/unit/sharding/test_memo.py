@@ -51,12 +51,16 @@ def test_each_function_is_asked_once_per_question():
 
 
 def test_errors_are_not_swallowed():
+    asked: list[int] = []
+
     @memoised
     def fail(sharding: HloSharding, number: int) -> int:
+        asked.append(number)
         raise TypeError("inside")
 
     with pytest.raises(TypeError, match="inside"):
         fail(HloSharding.replicate(), 1)
+    assert asked == [1]
     with pytest.raises(TypeError):
         fail(HloSharding.replicate())  # type: ignore[call-arg]
 
