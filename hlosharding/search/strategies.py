@@ -236,6 +236,8 @@ def split_arguments(module: Module, ways: Ways, *specs: Specs) -> Module:
     for call in [inst for inst in made.instructions if is_sharding_call(inst) and inst not in constraints]:
         rewrite.change_opcode(call, "copy")  # of other axes, or of some dims alone: it says nothing here
     said |= {call.id: sharding for call, sharding in constraints.items()}
+    # Not the mesh of the ways, by which `annotate` read the specs: of a module's mesh the partitioner wants names for
+    # results that lie as suits, and nobody asks here for names over the ways.
     made.mesh, made.num_partitions = module.mesh, mesh.num_devices
     made.shardings = said if mesh.num_devices > 1 else {}
     lay_updated_alike(made)

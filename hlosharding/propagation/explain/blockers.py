@@ -12,7 +12,7 @@ from hlosharding.propagation.explain.causes import chain
 from hlosharding.propagation.explain.explanation import is_split
 from hlosharding.propagation.improving import improve
 from hlosharding.propagation.inference import infer_forward
-from hlosharding.propagation.policy import NEVER
+from hlosharding.propagation.policy import LAST_LEVEL, NEVER
 from hlosharding.propagation.special_users import offer
 from hlosharding.propagation.state import PropagationState
 from hlosharding.rules import Reduce, Signature, Whole, signature_of
@@ -162,7 +162,7 @@ def why_not_forward(state: PropagationState, value: ValueLeaf, n: int, sharding:
         return _verdict(state, value, sharding, "")
     operands: list[HloSharding | None] = [None] * len(state.nodes.inputs[p])
     operands[n] = sharding
-    outcome = infer_forward(op, None, operands, 3)
+    outcome = infer_forward(op, None, operands, LAST_LEVEL)
     if outcome is None:
         return f"{op.opcode} takes nothing from that operand: {_fates(state, p, n, sharding)}"
     lost = f"none of its split dims lives on in the result: {_fates(state, p, n, sharding)}"

@@ -13,7 +13,7 @@ from hlosharding.propagation.explain.blockers import why_fixed
 from hlosharding.propagation.explain.explanation import is_split
 from hlosharding.propagation.improving import improve
 from hlosharding.propagation.inference import infer_forward
-from hlosharding.propagation.policy import NEVER
+from hlosharding.propagation.policy import LAST_LEVEL, NEVER
 from hlosharding.propagation.special_users import offer
 from hlosharding.propagation.state import PropagationState
 from hlosharding.sharding import HloSharding, is_subtiling_or_equal
@@ -62,7 +62,7 @@ def _from_operands(state: PropagationState, p: int) -> Iterator[Clash]:
             continue
         alone: list[HloSharding | None] = [None] * len(nodes.inputs[p])
         alone[n] = theirs
-        outcome = infer_forward(op, None, alone, 3)
+        outcome = infer_forward(op, None, alone, LAST_LEVEL)
         if outcome is None or not is_split(outcome[0]) or _lies_within(state, p, own, outcome[0]):
             continue
         reason = _why_lost(state, p, outcome[0], receives=op.receives)

@@ -63,11 +63,11 @@ def results_by_rule(rule: Signature, inst: Instruction, operands: list[HloShardi
     """Per result what the first operand that shares split dims with it has along these."""
     results: list[HloSharding] = []
     for leaf, shape in enumerate(inst.shape.leaves):
-        offers = [REPLICATED]
+        offers: list[HloSharding] = []
         for n, sharding in enumerate(operands):
             pairs = rule.pairs(n, result=leaf)
             links = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
             if sharding.is_tiled():
-                offers.insert(-1, carry(sharding, links, inst.operands[n].shape.rank, shape.rank))
+                offers.append(carry(sharding, links, inst.operands[n].shape.rank, shape.rank))
         results.append(next((offer for offer in offers if offer.is_tiled()), REPLICATED))
     return tuple(results)

@@ -47,8 +47,8 @@ class Messages:
         """An edge, unless what it costs is what its ends cost apart."""
         apart = split_table(table)
         if apart is None:
-            self.tables[node][other] = np.ascontiguousarray(table.T)
-            self.tables[other][node] = np.ascontiguousarray(table)
+            self.tables[node][other] = table.T
+            self.tables[other][node] = table
         else:
             self.costs[node], self.costs[other] = self.costs[node] + apart[0], self.costs[other] + apart[1]
 
