@@ -251,6 +251,28 @@ def test_a_sum_waits_for_its_rows_to_be_added_to_fewer(rows: str) -> None:
     assert local.comm_bytes_per_device == 7 / 8 * 64 * 64 * 4
 
 
+def test_a_sum_of_few_rows_does_not_wait_for_a_large_table() -> None:
+    """Of which other rows come from elsewhere: the gradients of an embedding that is looked up twice."""
+    into_table = """update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0},
+          index_vector_dim=1, to_apply=add_f32"""
+    local = right(
+        f"""
+        i = s32[16,1] parameter(0){mark("")}
+        j = s32[512,1] parameter(1){mark("[8,1]<=[8]")}
+        x = f32[16,800] parameter(2){mark("[1,8]<=[8]")}
+        w = f32[800,24] parameter(3){mark("[8,1]<=[8]")}
+        d = f32[16,24] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+        g = f32[512,24] parameter(4){mark("[8,1]<=[8]")}
+        zero = f32[] constant(0)
+        z = f32[65536,24] broadcast(zero), dimensions={{}}
+        few = f32[65536,24] scatter(z, i, d), {into_table}{mark("[8,1]<=[8]")}
+        many = f32[65536,24] scatter(z, j, g), {into_table}{mark("[8,1]<=[8]")}
+        ROOT s = f32[65536,24] add(few, many){mark("[8,1]<=[8]")}""",
+        *[np.arange(count, dtype=np.int32).reshape(count, 1) * 7 for count in (16, 512)],
+    )
+    assert local.comm_bytes_per_device <= SUM + 7 / 8 * 512 * (24 + 1) * 4
+
+
 @pytest.mark.parametrize("batch", [4, 6])
 def test_a_sum_waits_for_its_rows_to_be_added_to_fewer_sequence_by_sequence(batch: int) -> None:
     local = right(
