@@ -18,6 +18,8 @@ from tests.golden.pages import DOCS, PAGES, name_of
 BLOCK = re.compile(r"(?<=```console\n).*?(?=```)", re.DOTALL)
 ABRIDGED = re.compile(r"(?<=```text\n)\$ (?P<command>[^\n]*)\n(?P<shown>.*?)(?=```)", re.DOTALL)
 COMMAND = re.compile(r"\$ hlosharding (?P<words>.*?)(?: \| head -(?P<lines>\d+))?")
+# How far f32 rounds differs from CPU to CPU (1.4e-07 on one, 1.8e-07 on the next): that it is rounding does not.
+ROUNDING = re.compile(r"\d\.\de-0[78]")
 COMPILES_FOR_GPUS = "hlosharding compile"
 
 
@@ -60,7 +62,7 @@ def test_the_page_shows_what_the_commands_print(
     if update_golden:
         page.write_text(now)
     else:
-        assert now == text
+        assert ROUNDING.sub("rounding", now) == ROUNDING.sub("rounding", text)
 
 
 ABRIDGEMENTS = [

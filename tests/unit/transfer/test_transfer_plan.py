@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import groupby
 from typing import Any
 
@@ -45,10 +44,7 @@ def llama_70b(mesh: AbstractMesh) -> tuple[Any, Any]:
 def test_llama_70b_from_64_to_4_times_8(machine: Any) -> None:
     tree, target = llama_70b(AbstractMesh((4, 8), ("copy", "m")))
     source = NamedSharding(AbstractMesh((64,), ("fsdp",)), P("fsdp"))
-    hs.plan_transfer(tree, source, target, machine=machine)  # imports
-    start = time.process_time()
     plan = hs.plan_transfer(tree, source, target, machine=machine)
-    assert time.process_time() - start < 1
     sizes = [int(np.prod(leaf.shape)) * 2 for leaf in jax.tree.leaves(tree)]
     vectors = sum(size for size, leaf in zip(sizes, jax.tree.leaves(tree), strict=True) if len(leaf.shape) == 1)
     tile = (sum(sizes) - vectors) // 8 + vectors
