@@ -14,8 +14,9 @@ from typing import IO
 
 from hlosharding.errors import HloShardingError, LoadError
 
-# The draft's name is longer than the file's by a number: with one of full length the system would refuse it.
-_LONGEST_NAME = 64
+# Letters of a file's name in its draft's, which adds a number: systems refuse more than 255 bytes, and UTF-8 takes
+# up to four a letter.
+_LONGEST_NAME = 48
 
 
 def read_whole(

@@ -62,8 +62,9 @@ def is_custom_partitioning(inst: Instruction) -> bool:
 
 def custom_partitioning_of(inst: Instruction) -> Any:
     """What the user gave with the called function; None where the module came without it (from a file)."""
-    place, given = int(inst.frontend_attributes[PARTITIONING_MARK]), inst.module.partitionings
-    return given[place] if place < len(given) else None
+    # Compared as text: in a stranger's file the mark may be anything.
+    place, given = inst.frontend_attributes[PARTITIONING_MARK], inst.module.partitionings
+    return next((one for number, one in enumerate(given) if str(number) == place), None)
 
 
 # ---- the open dims of a `Sharding` call, those that propagation may split further

@@ -64,6 +64,8 @@ def _elementwise(inst: Instruction) -> Shape:
     opcode = inst.opcode
     first = inst.operands[1 if opcode in _CHOOSING else 0]
     shape = first.shape
+    if opcode == "select" and inst.operands[0].shape.element_type != "pred":
+        raise ModuleError(f"operand %{inst.operands[0].name} is {inst.operands[0].shape}, and select chooses by pred")
     for operand in inst.operands:
         other = operand.shape
         if other is shape:

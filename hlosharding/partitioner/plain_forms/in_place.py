@@ -125,8 +125,8 @@ def _weights(inst: Instruction) -> tuple[float, ...]:
     sharding = plain_sharding(inst)
     assert sharding is not None
     ways = (sharding.num_tiles_along(d) for d in range(inst.shape.rank))
-    volume = prod(inst.shape.dims)
-    return tuple(volume * n / size if n > 1 else 0.0 for n, size in zip(ways, inst.shape.dims, strict=True))
+    volume = prod(inst.shape.dims)  # of no elements none move
+    return tuple(volume * n / size if n > 1 and size else 0.0 for n, size in zip(ways, inst.shape.dims, strict=True))
 
 
 def _strips(inst: Instruction, tree: _Tree, start: Dims) -> float:

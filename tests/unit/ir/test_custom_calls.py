@@ -1,9 +1,11 @@
-"""What a call to cuDNN's flash attention says of itself."""
+"""What custom calls say of themselves: of cuDNN's flash attention, of the user's partitioning."""
 
 from __future__ import annotations
 
+import pytest
+
 import hlosharding as hs
-from hlosharding.ir import FusedAttention, attention_config, fused_attention
+from hlosharding.ir import FusedAttention, attention_config, custom_partitioning_of, fused_attention
 from tests.support.fused_attention import SCALE, Sizes, attention_step
 
 
@@ -31,3 +33,16 @@ def test_the_configuration_of_a_part_differs_in_its_scores_and_its_mask_alone() 
     part = opaque.replace('["8", "8", "256", "256"]', '["2", "4", "64", "256"]')
     assert attention_config(opaque, (2, 4, 64, 256)) == part
     assert attention_config(opaque, (2, 4, 64, 256), sees_all=True) == part.replace("CAUSAL", "NO_MASK")
+
+
+@pytest.mark.parametrize("mark", ["0", "1", "-1", "first", ""])
+def test_a_partitioning_that_did_not_come_with_the_module_is_none(mark: str) -> None:
+    call = hs.load(f"""HloModule m
+    f {{ x = f32[8] parameter(0)  ROOT y = f32[8] tanh(x) }}
+    ENTRY e {{
+      x = f32[8] parameter(0)
+      ROOT call = f32[8] call(x), to_apply=f, frontend_attributes={{hlosharding.custom_partitioning="{mark}"}}
+    }}""").by_name("call")
+    assert custom_partitioning_of(call) is None
+    call.module.partitionings = ("the user's",)
+    assert custom_partitioning_of(call) == (None if mark != "0" else "the user's")

@@ -118,6 +118,7 @@ WRONG = {
     "result": ("f32[4] call(x), to_apply=twice", "operand %x is f32[4,8]"),
     "broadcast": ("f32[8,4] broadcast(x), dimensions={0,1}", "do not broadcast to it by [0, 1]"),
     "bounded": ("f32[4,8] clamp(x, y, x)", "operand %x is f32[4,8], operand %y is f32[8,16]"),
+    "chosen by numbers": ("f32[4,8] select(x, x, x)", "operand %x is f32[4,8], and select chooses by pred"),
     "chosen": ("pred[4,8] select(p, q, p)", "operand %p is pred[4,8], operand %q is pred[]"),
     "truth": ("f32[4,8] is-finite(x)", "the operands make pred[4,8]"),
     "whole": ("f32[4,8] complex(x, x)", "the operands make c64[4,8]"),

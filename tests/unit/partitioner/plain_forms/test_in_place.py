@@ -91,3 +91,18 @@ def test_edges_are_put_where_the_middle_ends() -> None:
     mesh, x = Mesh(np.array(jax.devices()[:2]), ("x",)), np.arange(16, dtype=np.float32).reshape(8, 2) ** 2
     local = hs.partition(hs.propagate(hs.trace(edges, mesh=mesh, in_shardings=(P("x"),), out_shardings=P("x"))(x)))
     np.testing.assert_array_equal(local.run_reference(x), edges(x))
+
+
+def test_of_no_elements_no_strip_moves() -> None:
+    text = """HloModule m
+    ENTRY e {
+      u = f32[32,0] parameter(0), sharding={devices=[2,2]<=[4]}
+      a = f32[30,0] slice(u), slice={[2:32],[0:0]}
+      b = f32[30,0] slice(u), slice={[0:30],[0:0]}
+      c = f32[30,0] subtract(a, b), sharding={devices=[2,2]<=[4]}
+      z = f32[] constant(0)
+      ROOT y = f32[32,0] pad(c, z), padding=1_1x0_0, sharding={devices=[2,2]<=[4]}
+    }"""
+    local = hs.partition(hs.propagate(hs.load(text)))
+    assert local.run_reference(np.zeros((32, 0), np.float32)).shape == (32, 0)
+    assert local.comm_bytes_per_device == 0
