@@ -78,7 +78,9 @@ def project_result(space: HloSharding, dims: tuple[Dims, ...], deferred: Dims) -
     grid = grid.transpose([*kept, *deferred, *rest, grid.ndim - 1])
     factor = iter(kept)
     data = tuple(space.data_dims[next(factor)] if len(factors) == 1 else 1 for factors in dims)
-    tiles = grid.reshape((*data, parts, -1))
+    # One spelling: who has which part says nothing of their sum, and sums in the same groups can be added at once.
+    tiles = np.sort(grid.reshape((*data, parts, -1)))
+    tiles = np.take_along_axis(tiles, np.argsort(tiles[..., :1], axis=-2), axis=-2)
     return HloSharding.subgroup(tiles, ("unreduced", "replicated")).meaning
 
 

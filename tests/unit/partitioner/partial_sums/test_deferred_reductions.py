@@ -25,6 +25,19 @@ def test_two_gradients_that_are_added_cost_one_sum(op: str) -> None:
     assert local.comm_bytes_per_device == SUM
 
 
+@pytest.mark.parametrize("other", ["[2,4]<=[4,2]T(1,0)", "[2,4]<=[8]", "[8,1]<=[4,2]T(1,0)"])
+def test_sums_over_all_devices_are_one_however_each_is_split(other: str) -> None:
+    """As the norm of all gradients, where weights are split over data and model, or over model and data."""
+    local = right(f"""
+        x = f32[16,32] parameter(0){mark("[4,2]<=[8]")}
+        y = f32[32,16] parameter(1){mark(other)}
+        zero = f32[] constant(0)
+        a = f32[] reduce(x, zero), dimensions={{0,1}}, to_apply=add_f32
+        b = f32[] reduce(y, zero), dimensions={{0,1}}, to_apply=add_f32
+        ROOT s = f32[] add(a, b){mark("")}""")
+    assert counts(local) == {"all-reduce": 1}
+
+
 def test_a_gradient_that_ends_split_is_scattered_once() -> None:
     local = right(f"{ADDENDS}\n ROOT s = f32[16,24] add(d, e){mark('[8,1]<=[8]')}")
     assert counts(local) == {"reduce-scatter": 1}
