@@ -20,6 +20,7 @@ from hlosharding.partitioner.overrides import (
     has_manual_groups,
     other_tables,
     propagated_table,
+    unrelaxed_table,
 )
 from hlosharding.partitioner.partial_sums import linear_operands
 from hlosharding.partitioner.partition import LocalProgram, check_devices, partition_module
@@ -60,4 +61,5 @@ __all__ = [
     "partition_module",
     "project",
     "propagated_table",
+    "unrelaxed_table",
 ]

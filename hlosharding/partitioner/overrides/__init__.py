@@ -7,7 +7,13 @@ from hlosharding.partitioner.overrides.sharding_overrides import (
     bypassed_annotations,
     sharding_overrides,
 )
-from hlosharding.partitioner.overrides.tables import ShardingTable, has_manual_groups, other_tables, propagated_table
+from hlosharding.partitioner.overrides.tables import (
+    ShardingTable,
+    has_manual_groups,
+    other_tables,
+    propagated_table,
+    unrelaxed_table,
+)
 
 __all__ = [
     "BINDING",
@@ -20,4 +26,5 @@ __all__ = [
     "other_tables",
     "propagated_table",
     "sharding_overrides",
+    "unrelaxed_table",
 ]

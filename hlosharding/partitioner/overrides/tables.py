@@ -77,6 +77,23 @@ def propagated_table(module: Module, annotated: frozenset[str], num_partitions: 
     return own
 
 
+def unrelaxed_table(program: ProgramShardings, own: ShardingTable, found: Mapping[int, HloSharding]) -> ShardingTable:
+    """Propagation's own, where values that nobody reads whole are whole all the same; `own`, if all of them are.
+
+    What a device then makes of others' parts it need not be sent: small tables are summed once, and then read by all.
+    `found`: how values came to lie, by id, that `own` leaves open.
+    """
+    lies = {**found, **own.shardings}
+    whole = {
+        number: given
+        for number, given in program.module.shardings.items()
+        if number not in own.reasons and given.kind == "replicated" and lies.get(number) is not given
+    }
+    if not whole or has_manual_groups(program.module):
+        return own
+    return ShardingTable({**own.shardings, **whole}, own.reasons)
+
+
 def other_tables(program: ProgramShardings, own: ShardingTable) -> Iterator[ShardingTable]:
     """Those worth trying beside propagation's own, whose program is known."""
     if has_manual_groups(program.module):

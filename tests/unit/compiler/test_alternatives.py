@@ -45,8 +45,8 @@ class Priced:
     def decisions(self) -> SimpleNamespace:
         return SimpleNamespace(prices=SimpleNamespace(objective=self.objective))
 
-    def fits_beside(self, first: Priced) -> bool:
-        return Alternative.fits_beside(self, first)  # pyright: ignore[reportArgumentType]
+    def fits_beside(self, own: list[Priced]) -> bool:
+        return Alternative.fits_beside(self, own)  # pyright: ignore[reportArgumentType]
 
     @property
     def is_held(self) -> bool:
@@ -93,6 +93,13 @@ def test_of_those_that_take_too_much_memory_the_next_is_taken_and_where_all_do_t
     assert best_of(found) is found[2]  # pyright: ignore[reportArgumentType]
     found = [Priced(peak=12), Priced(seconds=0.5, peak=13), Priced(seconds=0.7, peak=11)]
     assert best_of(found) is found[2]  # pyright: ignore[reportArgumentType]
+
+
+def test_what_is_propagated_may_hold_what_it_holds_and_so_may_others() -> None:
+    found = [Priced(), Priced(seconds=0.9, peak=2), Priced(seconds=0.8, peak=2.1), Priced(seconds=0.7, peak=2.3)]
+    assert best_of(found[:2]) is found[0]  # pyright: ignore[reportArgumentType]
+    assert best_of(found[:2], 2) is found[1]  # pyright: ignore[reportArgumentType]
+    assert best_of(found, 2) is found[2]  # pyright: ignore[reportArgumentType]
 
 
 def test_where_bytes_are_asked_for_the_fewest_are_taken() -> None:

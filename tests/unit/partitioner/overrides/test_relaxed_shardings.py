@@ -82,3 +82,21 @@ def test_an_update_that_may_be_anywhere_is_made_whole(mesh_2x4: Mesh) -> None:
     assert [one.executions for one in local.collectives] == [1]
     x = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)
     np.testing.assert_allclose(local.run(x), np.exp(x - x.max(1, keepdims=True)), rtol=1e-6)
+
+
+def test_where_parts_of_what_is_read_whole_later_take_more_collectives_it_stays_whole(mesh_2x4: Mesh) -> None:
+    """Gram and Schmidt's method on split rows: of each column a sum of products with the others and one of squares."""
+
+    def orthogonal(x: jax.Array) -> jax.Array:
+        def column(number: jax.Array, q: jax.Array) -> jax.Array:
+            v = jax.lax.dynamic_slice_in_dim(q, number, 1, 1)
+            v -= (q * (jnp.arange(16) < number)) @ (q.T @ v)
+            return jax.lax.dynamic_update_slice_in_dim(q, v / jnp.linalg.norm(v), number, 1)
+
+        return jax.lax.fori_loop(0, 16, column, x)
+
+    x = np.random.default_rng(0).normal(size=(64, 16)).astype(np.float32)
+    local = hs.partition(hs.propagate(hs.trace(orthogonal, mesh=mesh_2x4, in_shardings=(P("model"),))(x)))
+    assert sum(one.executions for one in local.collectives) <= 2 * 16
+    q = local.run(x)
+    np.testing.assert_allclose(q.T @ q, np.eye(16), atol=1e-4)
