@@ -26,7 +26,8 @@ class Groups(NamedTuple):
 def groups_of(value: Instruction) -> Groups | None:
     """Of what such rows are, perhaps with their dims in another order; None of anything else.
 
-    Group g has the rows from where the one before ends to where it ends: both from running sums of the sizes.
+    Group g has the rows from where the one before ends to where it ends: both from running sums of the sizes.  The
+    other rows are zeros: of anything else each group's product would have its part.
     """
     if value.opcode == "transpose":
         found = groups_of(value.operands[0])
@@ -36,18 +37,14 @@ def groups_of(value: Instruction) -> Groups | None:
         return None
     (starts, rows), (same_rows, ends) = (side.operands for side in mask.operands)
     directions = [side.comparison_direction for side in mask.operands]
-    sums, firsts = _of_groups_alone(ends), _of_groups_alone(starts)
-    if (
-        directions != ["LE", "LT"]
-        or _find_source(rows) is not _find_source(same_rows)
-        or sums is None
-        or firsts is None
-    ):
+    sums, firsts, numbers = _of_groups_alone(ends), _of_groups_alone(starts), _find_source(rows)
+    is_of_rows = numbers.opcode == "iota" and numbers is _find_source(same_rows)
+    if directions != ["LE", "LT"] or not is_of_rows or sums is None or firsts is None:
         return None
     begins_behind = firsts.opcode == "concatenate" and firsts.operands[-1].opcode == "slice"
     if sums.opcode != "reduce-window" or not begins_behind or firsts.operands[-1].operands[0] is not sums:
         return None
-    return Groups(sums.operands[0], sums.shape.rank - 1)
+    return Groups(sums.operands[0], sums.shape.rank - 1) if _is_zero(value.operands[2]) else None
 
 
 def _of_groups_alone(value: Instruction) -> Instruction | None:
@@ -61,6 +58,11 @@ def _find_source(value: Instruction) -> Instruction:
     while value.opcode in ("broadcast", "reshape"):
         value = value.operands[0]
     return value
+
+
+def _is_zero(value: Instruction) -> bool:
+    source = _find_source(value)
+    return source.opcode == "constant" and not source.literal.any()
 
 
 def group_by_expert(module: Module) -> Module:
