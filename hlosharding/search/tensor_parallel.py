@@ -63,7 +63,7 @@ class _WeightWalk:
         self.experts: dict[int, tuple[int, int]] = {}
         """Of weights whose product has a batch dim, that dim and its size."""
         self.packed: dict[Instruction, Instruction] = {}
-        """Of what loops carry, the tuple that they start with; of loops, what they end with."""
+        """Of what loops carry, the tuple that they start with; of loops and calls, what they end with."""
         self.leaves: dict[Instruction, Sequence[Mapping[int, int]]] = {}
         """As `split`, of each leaf of what a call to flash attention gives."""
 
@@ -109,15 +109,16 @@ class _WeightWalk:
     def _walk_through(self, loop: Instruction) -> None:
         body = while_parts(loop).body
         [carry] = body.parameters
-        self.packed[carry], self.packed[loop] = loop.operands[0], body.root
+        self.packed[carry] = self._find_packed(loop.operands[0])
         self.walk(body)
+        self.packed[loop] = self._find_packed(body.root)
 
     def _walk_into(self, call: Instruction) -> None:
         callee = call.called[0]
         for parameter, operand in zip(callee.parameters, call.operands, strict=True):
             self.split[parameter] = self.split.get(operand, {})
         self.walk(callee)
-        self.packed[call] = callee.root
+        self.packed[call] = self._find_packed(callee.root)
         self.split[call] = self.split.get(callee.root, {})
 
     def _know_element(self, inst: Instruction) -> None:
@@ -129,10 +130,14 @@ class _WeightWalk:
 
     def _find_element(self, inst: Instruction) -> Instruction | None:
         """What is taken out of a tuple, perhaps on the way through loops and barriers."""
-        packed = inst.operands[0]
-        while packed in self.packed or packed.opcode == "opt-barrier":
-            packed = self.packed[packed] if packed in self.packed else packed.operands[0]
+        packed = self._find_packed(inst.operands[0])
         return packed.operands[inst.tuple_index] if packed.opcode == "tuple" else None
+
+    def _find_packed(self, value: Instruction) -> Instruction:
+        """The tuple that came in through loops and barriers."""
+        while value.opcode == "opt-barrier":
+            value = value.operands[0]
+        return self.packed.get(value, value)
 
     def _split_factors(self, inst: Instruction, signature: Signature) -> Mapping[int, int]:
         """The factors along which an operand is split, and into how many equal pieces."""
@@ -184,28 +189,37 @@ class _WeightWalk:
         """
         if not isinstance(signature.factors[factor].owes, Nothing):
             return False
-        return not any(
-            self._hinders(user, inst, dim) for _, dim in signature.result_dims(factor) for user in inst.users
-        )
+        waiting, seen = [(inst, dim) for _, dim in signature.result_dims(factor)], set[tuple[Instruction, int]]()
+        while waiting:
+            value, dim = waiting.pop()
+            # A value is reached on as many ways as ops lead to it, which are two to the number of sums of branches.
+            if (value, dim) in seen:
+                continue
+            seen.add((value, dim))
+            for user in value.users:
+                after = self._dims_after(user, value, dim)
+                if after is None:
+                    return False
+                waiting += [(user, at) for at in after]
+        return True
 
-    def _hinders(self, user: Instruction, value: Instruction, dim: int) -> bool:
-        """Does an op need its operand whole along a dim, or sums over it with what is no weight; or a later op?"""
+    def _dims_after(self, user: Instruction, value: Instruction, dim: int) -> Sequence[int] | None:
+        """Along which dims of its result an op goes on with a split of a dim of an operand; none where that ends; None
+        where the op needs the dim whole, or sums over it with what is no weight."""
         if user.opcode == "opt-barrier" and user.shape.is_array:
-            return any(self._hinders(later, user, dim) for later in user.users)
+            return [dim]
         signature = signature_of(user) if user.shape.is_array else None
         if not isinstance(signature, Signature):
-            return False
+            return []
         leading = signature.operands[user.operands.index(value)][dim][:1]
         if not leading:
-            return True
+            return None
         owes = signature.factors[leading[0]].owes
         if user.opcode in ("dot", "convolution") and isinstance(owes, Reduce):
-            return not any(self._find_weight(other) for other in user.operands if other is not value)
+            return [] if any(self._find_weight(other) for other in user.operands if other is not value) else None
         if not isinstance(owes, Nothing):  # rows that are looked up may lie on several devices
-            return isinstance(owes, Halo) or (isinstance(owes, Whole) and not owes.indexed)
-        return any(
-            self._hinders(later, user, at) for _, at in signature.result_dims(leading[0]) for later in user.users
-        )
+            return None if isinstance(owes, Halo) or (isinstance(owes, Whole) and not owes.indexed) else []
+        return [at for _, at in signature.result_dims(leading[0])]
 
     def _split_of_weight(self, operand: Instruction) -> Mapping[int, int]:
         found = self._find_weight(operand)
@@ -216,7 +230,12 @@ class _WeightWalk:
     def _find_weight(self, operand: Instruction) -> tuple[Instruction, Sequence[int]] | None:
         """The parameter of which an operand is a copy or a row, maybe scaled, and which dim of it each dim is."""
         dims: Sequence[int] = range(operand.shape.rank)
+        seen = set[Instruction]()
         while operand.opcode != "parameter":
+            # Where two loops have one body, what both hand on leads back to itself.
+            if operand in seen:
+                return None
+            seen.add(operand)
             found = self._find_element(operand) if operand.opcode == "get-tuple-element" else _without_scale(operand)
             if found is not None:
                 operand = found

