@@ -86,7 +86,10 @@ def find_only_updated(module: Module) -> frozenset[int]:
 
 def _is_differentiated(value: Instruction) -> bool:
     """Does a function that JAX differentiated read it?"""
-    return any(
-        "jvp(" in user.op_name or (user.opcode in _PASSES_ON and user.operands == (value,) and _is_differentiated(user))
-        for user in value.users
-    )
+    waiting = [value]
+    while waiting:
+        read = waiting.pop()
+        if any("jvp(" in user.op_name for user in read.users):
+            return True
+        waiting += (user for user in read.users if user.opcode in _PASSES_ON and user.operands == (read,))
+    return False

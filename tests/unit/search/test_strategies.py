@@ -20,6 +20,7 @@ from hlosharding.schedule import StageProgram
 from hlosharding.schedule.steps import Apply
 from hlosharding.search import STRATEGIES, Plan, Planner, fsdp, megatron, plan_space
 from hlosharding.search.strategies import Strategy, compose, over_batch, over_weights, split_arguments
+from hlosharding.search.updates import find_only_updated
 from tests.support.training_steps import perceptron, traced
 
 BATCH = frozenset({4})
@@ -251,6 +252,12 @@ def test_state_that_is_not_split_over_data_lies_as_its_weights() -> None:
         for name in ("", "zero1", "zero2")
     }
     assert peaks["zero1"] == peaks["zero2"] == peaks[""]
+
+
+def test_state_is_told_apart_behind_more_ops_than_pythons_stack_holds() -> None:
+    chain = "\n".join(f"  w{n + 1} = f32[4] negate(w{n})" for n in range(1500))
+    module = hs.load(f"HloModule m\nENTRY e {{\n  w0 = f32[4] parameter(0)\n{chain}\n  ROOT w = f32[4] sine(w1500)\n}}")
+    assert find_only_updated(module) == {0}
 
 
 @pytest.mark.parametrize("strategy", ["megatron", "fsdp", "zero1"])
