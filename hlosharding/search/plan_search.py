@@ -87,8 +87,12 @@ class SearchResult(InNotebooks):
 
     @cached_property
     def schedule(self) -> Schedule:
-        """The best plan's, for the batch size with which it is the best, ready to be run."""
-        return self.sizes.planner(self.table[0].batch_size).schedule(self.best, self.machine)
+        """The best plan's, for the batch size with which it is the best, ready to be run.
+
+        Raises ScheduleError where none fits.
+        """
+        best = self.best
+        return self.sizes.planner(self.table[0].batch_size).schedule(best, self.machine)
 
     def figures(self, priced: PricedPlan) -> StepFigures:
         """Of a step by one of the plans: model FLOPs utilization, what bounds it, tokens a second of a device where the

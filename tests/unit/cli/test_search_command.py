@@ -70,6 +70,14 @@ def test_where_no_plan_suits_one_line_says_why(capsys: pytest.CaptureFixture[str
     assert err.count("\n") == 1
 
 
+def test_where_no_plan_suits_there_is_no_schedule_to_be_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    said = ["--machine", "h100:8", "--batch", "x", "--plans", "3/1/1/1", "-o", str(tmp_path / "schedule.txt")]
+    assert main(["search", MLP, *said]) == 1
+    assert "no plan could be priced on h100(8); 1 of 1 refused" in capsys.readouterr().err
+
+
 def test_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     assert found(capsys, "--all", "--jobs", "2", machine="h100:4") == found(capsys, "--all", machine="h100:4")
 
