@@ -20,7 +20,7 @@ from hlosharding.search.batch_sizes import BatchSizes
 from hlosharding.search.planner import Planner
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.priced_plan import PricedPlan
-from hlosharding.whole_files import write_whole
+from hlosharding.whole_files import write_whole, writing
 
 VERSION = 3
 """Of the file."""
@@ -57,11 +57,11 @@ class KnownPrices:
                 raise HloShardingError(f"cannot keep prices in {path}: {error.strerror or error}") from error
 
     def keep(self, plan: SizedPlan, outcome: Outcome) -> None:
-        """From now on."""
+        """From now on.  Raises HloShardingError where the file takes no more."""
         self.found[plan] = outcome
         if self.path is not None:
             # Opened and closed for each price: what was found is there whenever the search ends.
-            with self.path.open("a", encoding="utf-8") as file:
+            with writing(self.path), self.path.open("a", encoding="utf-8") as file:
                 file.write(_line(plan, outcome))
 
     def _read(self, path: Path, header: Mapping[str, str]) -> None:

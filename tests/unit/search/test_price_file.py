@@ -15,8 +15,9 @@ from jax.sharding import PartitionSpec as P
 import hlosharding as hs
 from hlosharding.cost import machines
 from hlosharding.errors import HloShardingError, ScheduleError
-from hlosharding.search import SizedPlan
+from hlosharding.search import Plan, SizedPlan
 from hlosharding.search.plan_prices import PlanPrices
+from hlosharding.search.price_file import KnownPrices
 from tests.support.training_steps import perceptron
 
 MACHINE = machines.h100(4)
@@ -139,3 +140,13 @@ def test_a_line_that_is_no_price(line: str, tmp_path: Path) -> None:
 def test_no_such_folder(tmp_path: Path) -> None:
     with pytest.raises(HloShardingError, match="cannot write"):
         searched(traced(), tmp_path / "none" / "prices.jsonl")
+
+
+def test_a_folder_that_goes_meanwhile(tmp_path: Path) -> None:
+    folder = tmp_path / "some"
+    folder.mkdir()
+    prices = KnownPrices(folder / "prices.jsonl")
+    (folder / "prices.jsonl").unlink()
+    folder.rmdir()
+    with pytest.raises(HloShardingError, match=r"cannot write .*prices.jsonl: No such file"):
+        prices.keep(SizedPlan(Plan(2), 8), "the batch is not cut")
