@@ -155,6 +155,9 @@ def _write_out(file: PlanFile, module: Module) -> PlanFile:
     if not file.strategy:
         return plain
     plan = plan_of(file)
+    if plan is None and file.mesh is not None and _has_ways(file.mesh):
+        what = f"no order of ways has the devices of a stage as {file.mesh}"
+        raise PlanError(what, remedy="leave device_ids out: the order of [pipeline], as TDP, says who is next to whom")
     if plan is None:
         raise PlanError(
             f"strategy {file.strategy!r} splits over no axes of the mesh {file.mesh}",
@@ -199,7 +202,7 @@ def plan_of(file: PlanFile) -> Plan | None:
     8/1/2/1 fsdp experts=2
     """
     mesh, steps = file.mesh, file.pipeline or PipelineSteps()
-    if mesh is None or mesh.names != tuple(axis for axis in AXES if axis in mesh.names):
+    if mesh is None or not _has_ways(mesh):
         return None
     size = dict.fromkeys(AXES, 1) | dict(zip(mesh.names, mesh.sizes, strict=True))
     ways = math.prod(size.values()) // size["tensor"], size["tensor"], steps.stages or 1, steps.microbatches
@@ -212,6 +215,10 @@ def plan_of(file: PlanFile) -> Plan | None:
     ordered = (replace(plan, order=order) for order in Plan.ORDERS)
     found = next((each for each in ordered if each.submeshes == [mesh.device_ids]), None)
     return found and replace(found, order=found.shortest_order)
+
+
+def _has_ways(mesh: MeshInfo) -> bool:
+    return mesh.names == tuple(axis for axis in AXES if axis in mesh.names)
 
 
 def _make_planner(file: PlanFile, plan: Plan, module: Module) -> Planner:

@@ -168,6 +168,16 @@ def test_bad_words() -> None:
         ),
         ("strategy = 'fsdp'\n[mesh]\ntensor = 2\ndata = 2", PlanError, "splits over no axes of the mesh"),
         ("strategy = 'fsdp'", PlanError, "splits over no axes of the mesh None"),
+        (
+            "device_ids = [3, 2, 1, 0]\nstrategy = 'fsdp'\n[mesh]\ndata = 2\ntensor = 2",
+            PlanError,
+            "no order of ways has the devices of a stage as .*; leave device_ids out",
+        ),
+        (
+            "device_ids = [0, 2, 1, 3]\nstrategy = 'fsdp'\n[mesh]\ndata = 2\ntensor = 2\n[pipeline]\nstages = 2",
+            PlanError,
+            "no order of ways has the devices of a stage as .*; leave device_ids out",
+        ),
         ("batch = ['y']\n[mesh]\ndata = 2", ScheduleError, "no argument 'y'; there are weights"),
         ("batch = ['x']\ndonate = ['w']\n[mesh]\ndata = 2", ScheduleError, "no argument 'w'; there are weights"),
         ("batch = ['x']\n[mesh]\ndata = 2\n[pipeline]\nschedule = '1f1c'", ScheduleError, "no schedule '1f1c'"),
