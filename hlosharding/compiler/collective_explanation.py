@@ -196,7 +196,7 @@ def explained_collective(
 
 def _why(propagation: Propagation, inst: Instruction) -> Explanation | None:
     """None of what only the result of the propagation has."""
-    return propagation.explain(inst.name) if inst.name in propagation.shardings else None
+    return propagation.explain(inst.name) if propagation.source.find(inst.name) is not None else None
 
 
 def _is_split(propagation: Propagation, inst: Instruction) -> bool:

@@ -187,7 +187,7 @@ def _replicated(about: ReportedProgram, copies: Sequence[Copies]) -> Iterator[Ro
     propagation = about.partitioned.propagation
     for most in copies[: _MOST - 2]:
         name = most.first.name
-        known = propagation is not None and name in propagation.shardings
+        known = propagation is not None and propagation.source.find(name) is not None
         yield {
             "what": "replicated value",
             "figure": Shown(as_bytes(most.wasted_bytes), most.wasted_bytes),

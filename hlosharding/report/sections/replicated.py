@@ -113,7 +113,7 @@ def replicated_view(about: ReportedProgram, found: Sequence[Copies]) -> View:
 
 def _row(about: ReportedProgram, one: Copies, *, explained: bool) -> Row:
     propagation = about.partitioned.propagation
-    why = explained and propagation is not None and one.first.name in propagation.shardings
+    why = explained and propagation is not None and propagation.source.find(one.first.name) is not None
     return {
         "value": Shown(f"%{one.first.name}", one.first.name),
         **fields_of(one.first, "opcode shape"),

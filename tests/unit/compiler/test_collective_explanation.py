@@ -240,3 +240,30 @@ def test_answers_are_shown_everywhere() -> None:
     for shown in (to_text(answers_view(found)), found._repr_html_(), str(found)):
         assert "needed by %p" in shown
         assert "what would remove it" in shown
+
+
+def test_of_a_loop_that_is_the_result() -> None:
+    """XLA's pass puts a copy behind it, at its line: what gathers the result is needed by that copy."""
+    module = hs.load("""HloModule m, num_partitions=4
+body {
+  p = (f32[64,64]) parameter(0)
+  y = f32[64,64] get-tuple-element(p), index=0
+  z = f32[64,64] negate(y)
+  ROOT t = (f32[64,64]) tuple(z)
+}
+condition {
+  p = (f32[64,64]) parameter(0)
+  ROOT c = pred[] constant(false)
+}
+ENTRY e {
+  x = f32[64,64] parameter(0), sharding={devices=[4,1]<=[4]}
+  t = (f32[64,64]) tuple(x)
+  ROOT w = (f32[64,64]) while(t), condition=condition, body=body, metadata={source_file="m.py" source_line=3}
+}""")
+    partitioned = hs.partition(hs.propagate(module), machine=hs.machines.h100(4))
+    [found] = partitioned.explain_collectives("#0")
+    [(_, chain)] = found.operands
+    assert (chain.links[0].name, chain.links[-1].name) == ("w", "x")
+    _, value = hs.explain(module, "m.py:3").answers
+    assert str(value).startswith("%w (while at m.py:3)")
+    assert "m.py:3" in to_text(hs.report(partitioned).view)
