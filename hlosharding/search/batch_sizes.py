@@ -109,9 +109,10 @@ def _rebuild(written: Mapping[int, tuple[Any, ...]], given: int, named: Any) -> 
 
 
 def _batch_size(module: Module, batch: Sequence[str | int]) -> int:
-    """The first dim of the first batch argument.  Raises ScheduleError where it has none."""
+    """The first dim of the first batch argument.  Raises ScheduleError where it has none, or no examples."""
     parameters = module.entry.parameters
     for number in argument_numbers(module, batch):
-        if parameters[number].shape.dims:
+        if any(parameters[number].shape.dims[:1]):
             return parameters[number].shape.dims[0]
-    raise ScheduleError(f"no array of {', '.join(map(str, batch))} has a dim", remedy="name arguments with a batch")
+    what = f"no array of {', '.join(map(str, batch))} has a first dim of examples"
+    raise ScheduleError(what, remedy="name arguments with a batch")

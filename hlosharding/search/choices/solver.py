@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 import time
 
+import numpy as np
+
 from hlosharding.search.choices.descent import descend
 from hlosharding.search.choices.elimination import eliminate_between
 from hlosharding.search.choices.integer_solvers import SOLVERS
@@ -37,6 +39,8 @@ def solve_choices(
     >>> found.chosen, found.cost, found.is_proven
     (array([1, 1]), 5.5, True)
     """
+    if not problem.costs:  # no solver takes a program without columns
+        return Choices(np.zeros(0, np.int64), 0.0, 0.0)
     end = time.monotonic() + seconds
     merged = merge_followers(problem)
     if not all(map(len, merged.problem.costs)):

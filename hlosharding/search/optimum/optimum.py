@@ -103,7 +103,8 @@ class Optimum:
     @property
     def gap(self) -> float:
         """The part of its predicted seconds that another choice may save, at most."""
-        return max(0.0, 1 - self.bound_s / self.spent.least)
+        least = self.spent.least  # nothing of a program that computes nothing
+        return max(0.0, 1 - self.bound_s / least) if least else 0.0
 
     def improved(self, steps: int = 100) -> Optimum:
         """Changed for one argument at a time, the largest first, where the simulation finds that faster, until no

@@ -80,11 +80,6 @@ class ReshardTable:
             self._is_planned[number] = True
         return len(missing)
 
-    @property
-    def num_planned(self) -> int:
-        """How many of all are planned."""
-        return sum(self._is_planned)
-
     def _number(self, reshard: Reshard) -> int:
         number = self._numbers.get(reshard)
         if number is None:

@@ -265,6 +265,13 @@ def test_an_argument_that_is_not_there_is_an_error() -> None:
         hs.search(traced(), batch=["tokens"], machine=machines.h100(2))
 
 
+def test_a_batch_of_no_examples_is_none() -> None:
+    """No time is one of an example."""
+    module = hs.trace(jnp.matmul)(jnp.ones((0, 4)), jnp.ones((4, 8)))
+    with pytest.raises(ScheduleError, match=r"no array of a has a first dim of examples"):
+        hs.search(module, batch=["a"], machine=machines.h100(2))
+
+
 def test_the_winner_runs_as_it_is() -> None:
     weights, x = arguments()
     found = hs.search(step, weights, x, batch=["x"], machine=machines.h100(4), microbatches=(2, 4))

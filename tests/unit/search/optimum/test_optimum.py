@@ -160,3 +160,15 @@ def test_a_search_takes_it_for_a_strategy() -> None:
 def test_one_device_has_nothing_to_choose() -> None:
     step, arguments = perceptron(64, 16, 32, 8)
     assert OptimumOf(machines.h100(1))(hs.trace(step)(*arguments), {"data": 1}, frozenset({2, 3})) == {}
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["ROOT t = () tuple()", "ROOT c = f32[] constant(1)", "ROOT x = f32[8,4] parameter(0)"],
+    ids=["nothing", "a number", "what was given"],
+)
+def test_a_program_that_computes_nothing_has_nothing_to_choose(body: str) -> None:
+    best = find_optimum(hs.load(f"HloModule m\nENTRY e {{ {body} }}"), machines.h100(4), FOUR)
+    assert best.fits
+    assert 0 <= best.gap <= 1
+    assert all(sharding.is_replicated() for sharding in best.said.values())
