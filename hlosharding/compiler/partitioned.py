@@ -384,12 +384,12 @@ class CompiledFunction:
 
 def _refuse_tokens(entry: Computation) -> None:
     """ExecutionError where effects are ordered between programs: JAX hands their tokens from one to the next."""
-    for parameter in entry.parameters:
-        if any(not leaf.is_array for leaf in parameter.shape.leaves):
-            users = [u for u in parameter.users if u.location]
+    for inst in (*entry.parameters, entry.root):
+        if any(not leaf.is_array for leaf in inst.shape.leaves):
+            users = [u for u in inst.users if u.location]
             raise ExecutionError(
                 "ordered effects are not run: their order would need a token passed from program to program",
-                where=users[0].where if users else f"%{parameter.name}",
+                where=users[0].where if users else f"%{inst.name}",
                 remedy="take io_callback(..., ordered=False); one that reads another's result comes after it",
             )
 

@@ -132,6 +132,17 @@ def test_ordered_effects_are_jaxs_to_run(mesh_2x4: Mesh) -> None:
         function.trace(X).propagate().partition().as_python()
 
 
+def test_a_token_that_is_given_back_is_refused_as_one_that_is_taken() -> None:
+    module = hs.load("""HloModule m
+ENTRY e {
+  x = f32[4] parameter(0)
+  t = token[] after-all()
+  ROOT r = (f32[4], token[]) tuple(x, t)
+}""")
+    with pytest.raises(ExecutionError, match=r"ordered effects are not run.* at %r"):
+        hs.partition(module).run_reference(np.ones(4, np.float32))
+
+
 def test_inside_a_manual_region_each_device_calls_with_its_tile(mesh_2x4: Mesh) -> None:
     shapes: list[tuple[int, ...]] = []
 
