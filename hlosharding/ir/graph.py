@@ -76,10 +76,6 @@ class Instruction(InstructionAttributes):
         made.called = self.called
         return made
 
-    def operand(self, index: int) -> Instruction:
-        """The operand at `index`."""
-        return self.operands[index]
-
     @property
     def has_side_effect(self) -> bool:
         """True when the op may not be removed though nobody uses it."""

@@ -7,7 +7,7 @@ for through copies, fusions, calls and tuples.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cached_property
 from typing import NamedTuple
@@ -18,10 +18,14 @@ from hlosharding.ir.attributes import is_at
 from hlosharding.ir.control_flow import while_parts
 from hlosharding.ir.graph import Computation, Instruction
 from hlosharding.ir.module import Module
+from hlosharding.ir.shape import Shape
 
 GUESS = 100
 """Trips of a loop of which nobody can tell: one that is worth a loop makes many, and what moves in each is dear."""
-_SEEN_THROUGH = frozenset({"copy", "bitcast", "reshape", "convert", "opt-barrier", "copy-start", "copy-done", "domain"})
+_SEEN_THROUGH = frozenset({"copy", "reshape", "opt-barrier", "copy-start", "copy-done", "domain"})
+_RETYPES = frozenset({"bitcast", "convert"})
+_MOST_STEPS = 10_000
+"""So far is a value followed: the way through calls of calls, each of which calls another twice, doubles with each."""
 
 
 class Trips(NamedTuple):
@@ -144,7 +148,10 @@ class _Counter:
         if start is None or step is None:
             return None
         count = _count(start, step, limit, direction)
-        return None if count is None else LoopCounter(index, start, step, count)
+        # What wraps around on the way to its end goes on.
+        if count is None or start + count * step not in _integers(self._carried(index)):
+            return None
+        return LoopCounter(index, start, step, count)
 
     def trips(self) -> Trips:
         counter = self.counter()
@@ -178,6 +185,9 @@ class _Counter:
         if index is None or _carry_index(_element(self.body.root, index), self.body) != index:
             return None
         return self._start(index)
+
+    def _carried(self, index: int) -> Shape:
+        return self.loop.shape if index == _WHOLE else self.loop.shape.tuple_shapes[index]
 
     def _start(self, index: int) -> int | None:
         instruction = _element(self.loop.operands[0], index).instruction
@@ -218,9 +228,13 @@ def _count(start: int, step: int, limit: int, direction: str) -> int | None:
 
 def _source(instruction: Instruction, scope: _CallArguments | None) -> _ScopedInstruction:
     """The instruction that really makes a value: through copies, fusions, calls and tuples."""
-    while True:
+    return _followed(instruction, scope, iter(range(_MOST_STEPS)))
+
+
+def _followed(instruction: Instruction, scope: _CallArguments | None, steps: Iterator[int]) -> _ScopedInstruction:
+    for _ in steps:
         opcode = instruction.opcode
-        if opcode in _SEEN_THROUGH:
+        if opcode in _SEEN_THROUGH or (opcode in _RETYPES and _keeps_number(instruction)):
             instruction = instruction.operands[0]
         elif opcode in ("fusion", "call") and instruction.called:
             scope = _CallArguments(instruction.operands, scope)
@@ -228,12 +242,27 @@ def _source(instruction: Instruction, scope: _CallArguments | None) -> _ScopedIn
         elif opcode == "parameter" and scope is not None:
             instruction, scope = scope.arguments[instruction.parameter_number], scope.outer
         elif opcode == "get-tuple-element":
-            inner = _source(instruction.operands[0], scope)
+            inner = _followed(instruction.operands[0], scope, steps)
             if inner.instruction.opcode != "tuple":
-                return _ScopedInstruction(instruction, scope)
+                break
             instruction, scope = inner.instruction.operands[instruction.tuple_index], inner.scope
         else:
-            return _ScopedInstruction(instruction, scope)
+            break
+    return _ScopedInstruction(instruction, scope)
+
+
+def _keeps_number(retyped: Instruction) -> bool:
+    """Can the type hold every integer of the operand's?"""
+    given, made = retyped.operands[0].shape, retyped.shape
+    if not (given.is_integral and made.is_integral):
+        return False
+    return all(number in _integers(made) for number in (_integers(given)[0], _integers(given)[-1]))
+
+
+def _integers(shape: Shape) -> range:
+    """Those that an element of an integral type can be."""
+    bits = int(shape.element_type[1:])
+    return range(-(1 << bits - 1), 1 << bits - 1) if shape.element_type[0] == "s" else range(1 << bits)
 
 
 def _element(value: Instruction, index: int) -> _ScopedInstruction:

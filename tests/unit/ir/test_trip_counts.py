@@ -67,6 +67,7 @@ def loop(text: str = LOOP, **changes: str) -> Module:
         ({"start": "constant(20)"}, 0),
         ({"compared": "n, i", "direction": "GT"}, 10),
         ({"update": "add(step, j)"}, 10),
+        ({"limit": "n = s64[] constant(10)  wide = s64[] convert(i)", "compared": "wide, n"}, 10),
         ({"start": "constant(10)", "limit": "n = s32[] constant(0)", "direction": "GT", "step": "-2"}, 5),
         (
             {
@@ -136,6 +137,13 @@ def test_what_xla_wrote_down_comes_first() -> None:
         ({"direction": "NE", "step": "3"}, (100, False)),
         ({"direction": "EQ"}, (100, False)),
         ({"limit": "one = s32[] constant(1)  n = s32[] add(i, one)"}, (100, False)),
+        # It wraps around, and never ends.
+        ({"limit": "n = s32[] constant(2147483647)", "direction": "LE"}, (1 << 31, False)),
+        # 300 is 44 there: 56 trips.
+        (
+            {"start": "constant(300)", "limit": "n = s8[] constant(100)  low = s8[] convert(i)", "compared": "low, n"},
+            (100, False),
+        ),
     ],
 )
 def test_a_count_that_nobody_can_tell_is_marked(changes: dict[str, str], guess: tuple[int, bool]) -> None:
@@ -178,6 +186,16 @@ def test_trips_of_a_source_line() -> None:
 def test_trips_of_no_loop_and_no_trips_are_refused(trips: dict[str, int], message: str) -> None:
     with pytest.raises(ModuleError, match=message):
         with_trip_counts(ENDLESS, trips)
+
+
+def test_calls_that_double_with_each_call_are_not_all_followed() -> None:
+    calls = ["HloModule m", "call0 {  p = s32[] parameter(0)  ROOT r = s32[] copy(p)\n}"]
+    for n in range(1, 60):
+        twice = f"a = s32[] call(p), to_apply=call{n - 1}  ROOT r = s32[] call(a), to_apply=call{n - 1}"
+        calls.append(f"call{n} {{\n  p = s32[] parameter(0)  {twice}\n}}")
+    text = LOOP.replace("HloModule m", "\n".join(calls).replace("{", "{{").replace("}", "}}"))
+    far = loop(text, limit="ten = s32[] constant(10)  n = s32[] call(ten), to_apply=call59")
+    assert trip_count(far.by_name("loop")) == (100, False)
 
 
 def test_a_limit_that_comes_through_a_fusion_and_a_call() -> None:
