@@ -37,9 +37,7 @@ class Annotations:
         return self.shard_as.get(number) or self.shard_like[number]
 
 
-def read_annotations(
-    graph: PropagationGraph, *, cse_prevention: bool, parameters_allowed: tuple[bool, ...], trail: Trail
-) -> Annotations:
+def read_annotations(graph: PropagationGraph, *, cse_prevention: bool, trail: Trail) -> Annotations:
     """Process every `Sharding` call and shard group, per computation in reverse post order."""
     notes = Annotations()
     calls = {i for i in graph.custom_calls() if graph.target(i) == targets.SHARDING}
@@ -48,21 +46,14 @@ def read_annotations(
     for computation in sorted({graph.computation[i] for i in calls | grouped}):
         for i in reversed(list(graph.post_order(computation))):
             if i in calls:
-                _process_call(graph, notes, i, cse_prevention, parameters_allowed, trail)
+                _process_call(graph, notes, i, cse_prevention, trail)
             elif grouping and not cse_prevention:
                 _register_member(graph, notes, i)
     graph.list_copies()
     return notes
 
 
-def _process_call(
-    graph: PropagationGraph,
-    notes: Annotations,
-    i: int,
-    cse_prevention: bool,
-    parameters_allowed: tuple[bool, ...],
-    trail: Trail,
-) -> None:
+def _process_call(graph: PropagationGraph, notes: Annotations, i: int, cse_prevention: bool, trail: Trail) -> None:
     sharding, operand = _sharding_of_call(graph, i), graph.operands[i][0]
     open_dims = unspecified_dims(graph.instructions[i].opaque)
     # An unknown sharding only carries a shard group or open dims; on a parameter a copy is needed all the same.
@@ -72,7 +63,6 @@ def _process_call(
         notes.changed = True
     moves_group = not cse_prevention and not replaced and _group(sharding) is not None
     if moves_group:
-        _check_parameter(graph, i, operand, parameters_allowed)
         held = graph.sharding[operand] or HloSharding.unknown()
         graph.sharding[operand] = held.with_shard_group(_group(sharding))
     elif not cse_prevention:
@@ -99,18 +89,6 @@ def _sharding_of_call(graph: PropagationGraph, i: int) -> HloSharding:
 
 def _group(sharding: HloSharding | None) -> ShardGroup | None:
     return None if sharding is None or sharding.is_tuple() else sharding.shard_group
-
-
-def _check_parameter(graph: PropagationGraph, i: int, operand: int, allowed: tuple[bool, ...]) -> None:
-    """XLA aborts here; the group could not be honoured."""
-    if not graph.is_parameter(operand):
-        return
-    number = graph.instructions[operand].parameter_number
-    if len(allowed) != len(graph.parameters[graph.entry]) or not allowed[number]:
-        raise PropagationError(
-            f"the shard group of %{graph.instructions[i].name} names parameter {number}, whose sharding is fixed",
-            remedy="allow propagation to that parameter, or put the group on a copy of it",
-        )
 
 
 def _register_member(graph: PropagationGraph, notes: Annotations, i: int) -> None:

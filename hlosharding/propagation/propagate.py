@@ -187,12 +187,7 @@ def _run(graph: PropagationGraph, options: _Options) -> Propagation:
     original = list(graph.sharding) if options.cse_prevention_only else None
     changed = annotations.clear_cse_marks(graph) if original is None else False
     changed |= annotations.assign_metadata(graph) if options.propagate_metadata else annotations.strip_metadata(graph)
-    notes = annotations.read_annotations(
-        graph,
-        cse_prevention=options.cse_prevention_only,
-        parameters_allowed=options.to_parameters,
-        trail=trail,
-    )
+    notes = annotations.read_annotations(graph, cse_prevention=options.cse_prevention_only, trail=trail)
     boundary = boundaries.save(graph, options.to_outputs, options.to_parameters)
     state = _prepare(graph, notes, boundary, trail, is_spmd=options.is_spmd)
     changed |= notes.changed or graph.root_copy is not None
