@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from hlosharding.ir import Shape
 from hlosharding.propagation.data_flow import ValueLeaf, leaf_count, leaf_sharding, passes_leaves, sources, users
-from hlosharding.propagation.explain.causes import chain
+from hlosharding.propagation.explain.causes import chain, edge_change, is_put_back
 from hlosharding.propagation.explain.explanation import is_split
 from hlosharding.propagation.improving import improve
 from hlosharding.propagation.inference import infer_forward
@@ -33,8 +34,7 @@ def blockers(state: PropagationState, value: ValueLeaf) -> list[str]:
         if number in graph.left_out:
             return [f"%{computation} runs on an execution thread that propagation was not asked to visit"]
         return [f"%{computation} works on single elements, so propagation never visits it"]
-    inst = graph.instructions[value[0]]
-    shape = inst.shape if value[1] is None else inst.shape.leaves[value[1]]
+    shape = _shape(state, value)
     scalar = shape.is_array and not shape.rank
     found = list(_forward(state, value))
     if not scalar:
@@ -44,6 +44,11 @@ def blockers(state: PropagationState, value: ValueLeaf) -> list[str]:
     if scalar:
         return ["it is a scalar: there is nothing to split"]
     return [_nearest(state, value)]
+
+
+def _shape(state: PropagationState, value: ValueLeaf) -> Shape:
+    shape = state.nodes.graph.instructions[value[0]].shape
+    return shape if value[1] is None else shape.leaves[value[1]]
 
 
 def between(state: PropagationState, value: ValueLeaf, neighbour: ValueLeaf) -> str:
@@ -62,10 +67,13 @@ def _forward(state: PropagationState, value: ValueLeaf) -> Iterator[Blocked]:
         sharding = at(state, source)
         if sharding is None or not is_split(sharding) or _is_other_tuple(state, source):
             continue
-        if value[1] is not None and not passes_leaves(graph, value[0]):
-            n = graph.operands[value[0]].index(source[0])  # of several operands the one that became this leaf
+        operands = graph.operands[value[0]]
+        if value[1] is not None and source[0] in operands:
+            n = operands.index(source[0])  # of several operands the one that became this leaf
         why = why_not_forward(state, value, n, sharding)
-        yield value, source, f"operand {n}, {_text(state, source)}: {why}"
+        # What a loop, a branch or a call shares with those around it is no operand.
+        role = f"operand {n}" if operands[n : n + 1] == (source[0],) else "the same value"
+        yield value, source, f"{role}, {_text(state, source)}: {why}"
 
 
 def _backward(state: PropagationState, value: ValueLeaf) -> Iterator[Blocked]:
@@ -155,7 +163,7 @@ def why_not_forward(state: PropagationState, value: ValueLeaf, n: int, sharding:
     """Why an op did not take the sharding of operand `n`."""
     p = state.nodes.place[value[0]]
     op = state.nodes.ops[p]
-    fixed = why_fixed(state, p, receives=op.receives)
+    fixed = _why_taken_back(state, value) or why_fixed(state, p, receives=op.receives)
     if fixed:
         return fixed
     if passes_leaves(state.nodes.graph, value[0]):
@@ -172,7 +180,8 @@ def why_not_forward(state: PropagationState, value: ValueLeaf, n: int, sharding:
 def why_not_backward(state: PropagationState, value: ValueLeaf, user: ValueLeaf) -> str:
     """Why a value did not take what a user has."""
     nodes, p = state.nodes, state.nodes.place[value[0]]
-    fixed = why_fixed(state, p, receives=nodes.receives_backward(nodes.ids[p], nodes.ops[p]))
+    receives = nodes.receives_backward(nodes.ids[p], nodes.ops[p])
+    fixed = _why_taken_back(state, value) or why_fixed(state, p, receives=receives)
     if fixed:
         return fixed
     if passes_leaves(nodes.graph, user[0]):
@@ -187,6 +196,22 @@ def why_not_backward(state: PropagationState, value: ValueLeaf, user: ValueLeaf)
 def _offered(state: PropagationState, p: int, user: int) -> HloSharding | None:
     use = next((use for use in state.nodes.uses[p] if use[0] == user), None)
     return None if use is None else offer(state, p, use, NEVER)
+
+
+def _why_taken_back(state: PropagationState, value: ValueLeaf) -> str:
+    """Why a value lost in the end what it had found; "" where it did not."""
+    graph, step = state.nodes.graph, edge_change(state.trail, value)
+    if step is None:
+        return ""
+    found, now = (leaf_sharding(sharding, value[1]) for sharding in (step.old, step.new))
+    took = f"it had taken {spell_in_mesh(state, found)}, but"
+    if is_put_back(graph, step, value):
+        return f"{took} its sharding was given and may not change"
+    if now is None:
+        return f"{took} may not be given a sharding" + (
+            " (to_parameters is off for it)" if graph.is_parameter(value[0]) else ""
+        )
+    return f"{took} at the edge of the program a split must divide {_shape(state, value)} evenly"
 
 
 def why_fixed(state: PropagationState, p: int, *, receives: bool) -> str | None:

@@ -37,6 +37,8 @@ def chain(graph: PropagationGraph, trail: Trail, value: ValueLeaf) -> list[Cause
         step = trail.changes[number]
         if value[1] is None:
             value = value[0], _changed_leaf(step)
+        if step.direction == "boundary":
+            return [*found, Cause(value, None if is_put_back(graph, step, value) else step)]
         source = _source(graph, step, value[1])
         if source is None:
             return [*found, Cause(value, step if value[1] is None else None, by_default=value[1] is not None)]
@@ -44,6 +46,20 @@ def chain(graph: PropagationGraph, trail: Trail, value: ValueLeaf) -> list[Cause
         also = () if value[1] is not None else tuple(s for s in step.sources if s not in (source[0], value[0]))
         found.append(Cause(value, step, tuple(dict.fromkeys(also))))
         value, before = source, number
+
+
+def edge_change(trail: Trail, value: ValueLeaf) -> Change | None:
+    """What the end of the run made of a value at the edge of the program; None: it left it as it was."""
+    number = _last_change(trail, value, None)
+    step = None if number is None else trail.changes[number]
+    return step if step is not None and step.direction == "boundary" else None
+
+
+def is_put_back(graph: PropagationGraph, step: Change, value: ValueLeaf) -> bool:
+    """Has the value again what it was given?"""
+    i, leaf = value
+    given = leaf_sharding(graph.given[i], leaf) if i < len(graph.given) else None
+    return given is not None and leaf_sharding(step.new, leaf) == given
 
 
 def _last_change(trail: Trail, value: ValueLeaf, before: int | None) -> int | None:
@@ -70,7 +86,7 @@ def _changed_leaf(step: Change) -> int | None:
 
 
 def _source(graph: PropagationGraph, step: Change, leaf: int | None) -> ValueLeaf | None:
-    """Whence the change came; None: from nowhere."""
+    """Whence the change came; None: from nowhere, as in a shard group of one member."""
     if not step.sources:
         return None
     if step.direction == "operands":

@@ -24,7 +24,7 @@ def explain(state: PropagationState, trail: Trail, value: ValueLeaf) -> Explanat
     causes = chain(state.nodes.graph, trail, value)
     links = [_link(state, cause) for cause in causes]
     if causes[0].value != value:  # a tuple as a whole: the chain is that of its last change
-        links[0] = replace(links[0], leaf=None, sharding=at(state, value))
+        links[0] = replace(links[0], leaf=None, sharding=at(state, value), is_given=False)
     clashing = _told(state, trail, clashes(state, value[0])) if value[1] is None else ()
     if is_split(at(state, value)):
         return Explanation(tuple(links), (), clashing)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hlosharding.errors import ModuleError
@@ -195,3 +197,39 @@ def test_one_of_several_results_is_explained_by_its_own_operand() -> None:
     )
     (reason,) = run(body, less).explain("s{1}").stopped
     assert reason == f"operand 1, %y {ROWS}: its sharding was given and may not change"
+
+
+EDGE = (
+    "  %x = f32[5,4] parameter(0), sharding={devices=[2,1]<=[2]}\n  %y = f32[5,4] parameter(1){given}\n"
+    "  %s = f32[5,4] add(%x, %y)\n  %n = f32[5,4] negate(%s)\n  ROOT %r = (f32[5,4], f32[5,4]) tuple(%n, %s)"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "options", "reason"),
+    [
+        ("r{0}", "", {"to_outputs": (True, True)}, "at the edge of the program a split must divide f32[5,4] evenly"),
+        ("y", "", {"to_parameters": (True, False)}, "may not be given a sharding (to_parameters is off for it)"),
+        (
+            "y",
+            ", sharding={replicated}",
+            {"to_parameters": (True, False)},
+            "its sharding was given and may not change",
+        ),
+    ],
+)
+def test_what_is_taken_back_at_the_edge_says_so(name: str, given: str, options: dict[str, Any], reason: str) -> None:
+    why = run(EDGE.replace("{given}", given), **options).explain(name)
+    (stopped,) = why.stopped
+    assert stopped.endswith(f" {ROWS}: it had taken {ROWS}, but {reason}")
+    assert [link.is_given for link in why.links] == [bool(given)]
+
+
+def test_an_element_names_its_own_operand_and_a_call_none() -> None:
+    regions = "%same {\n  %p = f32[4,4] parameter(0)\n  ROOT %q = f32[4,4] negate(%p)\n}"
+    body = f"  %x = f32[4,4] parameter(0), sharding={ROWS}\n  %z = f32[4] parameter(1)\n"
+    fixed = "the result of the program may not be given a sharding (to_outputs is off)"
+    (reason,) = run(f"{body}  ROOT %r = (f32[4], f32[4,4]) tuple(%z, %x)").explain("r{1}").stopped
+    assert reason == f"operand 1, %x {ROWS}: {fixed}"
+    (reason,) = run(f"{body}  ROOT %r = f32[4,4] call(%x), to_apply=%same", regions).explain("r").stopped
+    assert reason == f"the same value, %q {ROWS}: {fixed}"
