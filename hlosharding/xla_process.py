@@ -170,11 +170,12 @@ def read_question(pipe: BinaryIO) -> tuple[str, int, bytes] | None:
 
 def _read_exactly(descriptor: int, length: int, deadline: float) -> bytes:
     parts: list[bytes] = []
+    # Of the descriptor, not of the pipe's buffered reader: that one waits without end, and holds bytes that `poll` does
+    # not see.  `select` knows no descriptor above 1023, and a process may have more files open.
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
     while length > 0:
-        # Of the descriptor, not of the pipe's buffered reader: that one waits without end, and holds bytes that
-        # `select` does not see.
-        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
+        if not waiting.poll(1e3 * max(0.0, deadline - time.monotonic())):
             raise TimeoutError
         part = os.read(descriptor, min(length, 1 << 20))
         if not part:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
+import os
+import resource
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from hlosharding import xla_bridge, xla_process
 from hlosharding.errors import LoadError
-from hlosharding.xla_process import Child, PipeFrame, read_question, write_frame
+from hlosharding.xla_process import Child, PipeFrame, _read_exactly, read_question, write_frame
 
 GOOD = b"HloModule m\nENTRY e {\n  ROOT x = f32[3] parameter(0)\n}\n"
 DEADLY = b"HloModule m\nENTRY e {\n  x = f32[3] parameter(0)\n  ROOT y = f32[4] reshape(x)\n}\n"
@@ -132,3 +136,17 @@ def test_the_users_patience_counts(monkeypatch: pytest.MonkeyPatch) -> None:
                 child.ask("hlo-text-to-proto", GOOD)
     finally:
         child.close()
+
+
+def test_a_process_may_have_many_files_open() -> None:
+    reading, writing = os.pipe()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    high = fcntl.fcntl(reading, fcntl.F_DUPFD, 1100)
+    try:
+        os.write(writing, b"abc")
+        assert _read_exactly(high, 3, time.monotonic() + 10) == b"abc"
+    finally:
+        for descriptor in (reading, writing, high):
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
