@@ -103,6 +103,8 @@ def _leaf_shardings(module: Module, inst: Instruction) -> tuple[HloSharding, ...
     if sharding is None:
         sharding = HloSharding.replicate()
     leaves = sharding.leaves if sharding.is_tuple() else (sharding,) * len(inst.shape.leaves)
+    # The sharding of an empty tuple has one leaf, too.
+    leaves = leaves if inst.shape.leaves else ()
     if len(leaves) != len(inst.shape.leaves):
         raise ExecutionError(f"{len(leaves)} shardings for {len(inst.shape.leaves)} arrays", where=f"%{inst.name}")
     return leaves

@@ -72,6 +72,13 @@ def test_wrong_arguments() -> None:
         run_reference(module, [np.ones((8, 4), np.float32)])
 
 
+@pytest.mark.parametrize("said", ["{replicated}", "{{replicated}}"])
+def test_a_program_of_no_results_says_how_they_lie(said: str) -> None:
+    """XLA has one leaf in the sharding of an empty tuple."""
+    body = f"x = f32[2] parameter(0), sharding={{devices=[8]<=[8]}} ROOT r = () tuple(), sharding={said}"
+    assert run_reference(module_of(body, 8), [np.ones(16, np.float32)]) == []
+
+
 def test_ragged_all_to_all_moves_the_named_rows() -> None:
     """As in HLO's definition; JAX's CPU backend has no such op, so the rows are put down by hand."""
     body = (
