@@ -151,8 +151,6 @@ def _all_to_all(op: EmittedOp, axes: str, groups: str) -> str:
 
 @EMITTERS.register("collective-permute")
 def _collective_permute(op: EmittedOp) -> str:
-    if len(op.args) > 1 and not op.inst.shape.is_tuple:
-        raise ExecutionError("a collective-permute into a given buffer", where=op.inst.where)
     axes, pairs = op.program.axes, permute_pairs(op.inst, Devices(op.program.num_devices))
     along = axes.permute_parts(pairs)
     names, local = (axes.text(along[0]), along[1]) if along is not None else (axes.every, axes.places(pairs))

@@ -30,10 +30,8 @@ def fault_of_attributes(inst: Instruction) -> str | None:
     count = NUM_OPERANDS.get(inst.opcode, len(inst.operands))
     if len(inst.operands) != count:
         return f"it has {_counted(len(inst.operands), 'operand')} and takes {count}"
-    if inst.opcode in _OF_ARRAYS:
-        other = next((o for o in inst.operands if not o.shape.is_array), None)
-        if other is not None:
-            return f"operand %{other.name} is no array"
+    if inst.opcode in _OF_ARRAYS and (fault := _no_array(inst)) is not None:
+        return fault
     law = LAWS.get(inst.opcode)
     try:
         if inst.opcode in COLLECTIVES_AND_STARTS and (fault := _fault_of_participants(inst)) is not None:
@@ -44,10 +42,16 @@ def fault_of_attributes(inst: Instruction) -> str | None:
         return "its attributes do not fit its operands"
 
 
+def _no_array(inst: Instruction) -> str | None:
+    other = next((o for o in inst.operands if not o.shape.is_array), None)
+    return other and f"operand %{other.name} is no array"
+
+
 _OF_ARRAYS = ALL_OPCODES - frozenset(
     "add-dependency after-all all-gather-done all-gather-start all-reduce-done async-done async-start async-update"
-    " bitcast call collective-permute-done collective-permute-start conditional copy copy-done copy-start custom-call"
-    " domain fusion get-tuple-element infeed opt-barrier outfeed recv recv-done send send-done tuple while".split()
+    " bitcast call collective-permute collective-permute-done collective-permute-start conditional copy copy-done"
+    " copy-start custom-call domain fusion get-tuple-element infeed opt-barrier outfeed recv recv-done send send-done"
+    " tuple while".split()
 )
 """Ops that take no tuples and no tokens."""
 
@@ -421,7 +425,7 @@ def _index_dims(
         return f"index_vector_dim {vector_dim} is past the {rank} dims of {indices.shape}"
     length = indices.shape.dims[vector_dim] if vector_dim < rank else 1
     if len(addressed) != length:
-        return f"vectors of {_counted(length, 'index')} address {_counted(len(addressed), 'dim')}"
+        return f"{_counted(length, 'number')} in each index address {_counted(len(addressed), 'dim')}"
     if len(operand_batch) != len(indices_batch):
         return "operand and indices have other numbers of batching dims"
     return first_fault(
@@ -467,7 +471,13 @@ def _all_to_all(inst: Instruction) -> str | None:
 
 
 def _permute(inst: Instruction) -> str | None:
-    return None if inst.operands else "it has no operands"
+    return first_fault(_permute_start(inst), _no_array(inst) if inst.operands else "it has no operands")
+
+
+def _permute_start(inst: Instruction) -> str | None:
+    # Passes of XLA's for TPUs alone make that form, of two buffers and tuples of indices.
+    in_place = "it writes into a buffer that it is given, and that form is not known here"
+    return in_place if inst.dynamic_slice_sizes else None
 
 
 def _dynamic_reshape(inst: Instruction) -> str | None:
@@ -521,6 +531,7 @@ LAWS: dict[str, Law] = {
     "async-start": _async_start,
     "cholesky": _matrix,
     "collective-permute": _permute,
+    "collective-permute-start": _permute_start,
     "concatenate": _concatenate,
     "convolution": _convolution,
     "dot": _dot,

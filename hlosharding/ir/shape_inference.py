@@ -255,11 +255,6 @@ def _all_to_all(inst: Instruction) -> Shape:
     return given
 
 
-def _permute(inst: Instruction) -> Shape:
-    # In place: (what is sent, where it goes, and where in each of the two).
-    return inst.operands[1].shape if inst.dynamic_slice_sizes else _all_operands(inst)
-
-
 # Tuples and control flow
 
 
@@ -310,13 +305,12 @@ SHAPE_RULES: dict[str, Callable[[Instruction], Shape]] = {
     **dict.fromkeys(("triangular-solve", "ragged-all-to-all"), lambda inst: inst.operands[1].shape),
     **dict.fromkeys(_ENDS, lambda inst: inst.operands[0].shape.tuple_shapes[1]),
     **dict.fromkeys(("after-all", "send-done"), lambda inst: Shape.array("token")),
-    **dict.fromkeys(("sort", "all-reduce", "collective-broadcast"), _all_operands),
+    **dict.fromkeys(("sort", "all-reduce", "collective-broadcast", "collective-permute"), _all_operands),
     **dict.fromkeys(("partition-id", "replica-id"), lambda inst: Shape.array("u32")),
     "all-gather": _all_gather,
     "all-to-all": _all_to_all,
     "bitcast-convert": _bitcast_convert,
     "call": _call,
-    "collective-permute": _permute,
     "concatenate": _concatenate,
     "copy-done": lambda inst: inst.operands[0].shape.tuple_shapes[0],
     "conditional": _conditional,

@@ -43,6 +43,7 @@ BROKEN: dict[str, tuple[str, Change, str]] = {
     "scatter: a window dim": ("scatter", lambda op: op.scatter_dimension_numbers.inserted_window_dims.pop(), "do not fit"),
     "gather: batching dims": ("gather", lambda op: op.gather_dimension_numbers.operand_batching_dims.append(0), "batching dim"),
     "gather: index_vector_dim": ("gather", lambda op: setattr(op.gather_dimension_numbers, "index_vector_dim", 7), "index_vector_dim 7 is past"),
+    "gather: a number too many": ("gather", lambda op: op.gather_dimension_numbers.start_index_map.pop(), " in each index address "),
     "reduce: a dim twice": ("reduce", lambda op: op.dimensions.append(op.dimensions[0]), "hold one twice"),
     "reduce: a dim that is none": ("reduce", lambda op: op.dimensions.append(-1), "dim -1 is not one of the 2 dims"),
     "reverse": ("reverse", lambda op: op.dimensions.__setitem__(0, -(1 << 40)), "is not one of the 2 dims"),
@@ -103,6 +104,7 @@ yes { p = f32[4] parameter(0)  ROOT r = pred[] constant(true) }
 ENTRY e {
   x = f32[4] parameter(0)  z = f32[] constant(0)  c = pred[] parameter(1)  t = (f32[4], f32[4]) tuple(x, x)
   n = u32[2] parameter(2)  pair = (u32[2], u32[2]) tuple(n, n)
+  i = s32[] constant(0)  at = (s32[]) tuple(i)
 """
 
 
@@ -121,6 +123,10 @@ ENTRY e {
         ("f32[4] sort(x), dimensions={0}, to_apply=choose", "%choose takes 1 value, not 2"),
         ("u32[96] rng-bit-generator(pair), algorithm=rng_default", "operand %pair is no array"),
         ("f32[4] all-reduce(x), to_apply=three", "%three takes 3 values, not 2"),
+        (
+            "f32[4] collective-permute(x, x, at, at), source_target_pairs={{0,0}}, slice_sizes={{4}}",
+            "it writes into a buffer that it is given",
+        ),
     ],
 )
 def test_a_callee_that_does_not_fit_its_call(op: str, words: str) -> None:
