@@ -119,6 +119,17 @@ def matrices(x: Any, y: Any) -> Any:
     return jnp.linalg.cholesky(definite), jnp.linalg.solve(definite, y), jnp.linalg.eigh(definite)[0]
 
 
+def diagonal_in_a_branch(x: Any, ids: Any, which: Any) -> Any:
+    """The rows of a gather are an iota that the branch is given: what it reads moves in step with them."""
+    dims = jax.lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0, 1), start_index_map=(0, 1))
+
+    def taken(x: Any, rows: Any, ids: Any) -> Any:
+        return jax.lax.gather(x, jnp.concatenate([rows, ids], 1), dims, (1, 1), mode="promise_in_bounds")
+
+    rows = jax.lax.broadcasted_iota(jnp.int32, ids.shape, 0)
+    return jax.lax.switch(which, [taken, lambda x, rows, ids: x[:, 0] + ids[:, 0]], x, rows, ids)
+
+
 INTS = jnp.int32
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] = {
     "attention": (attention_step, (struct(4, 16, 32), struct(32, 96)), (P("data"), P(None, "model"))),
@@ -129,6 +140,11 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] = 
     "embedding columns": (embedding, (struct(32, 8), struct(16, dtype=INTS)), (P(None, "model"), P("data"))),
     "experts": (experts, (struct(16, 8), struct(8, 8, 16)), (P("data"), P(None, "model"))),
     "sort": (sorted_rows, (struct(16, 8), struct(4, dtype=INTS)), (P("data", "model"), None)),
+    "diagonal in a branch": (
+        diagonal_in_a_branch,
+        (struct(16, 8), struct(16, 1, dtype=INTS), struct(dtype=INTS)),
+        (P("data"), P("model"), None),
+    ),
     "branches": (branches, (struct(8, 8), struct(8, 8)), (P("data"), P(None, "model"))),
     "linear algebra": (matrices, (struct(8, 8, 8), struct(8, 8, 4)), (P("data", "model"), P("model"))),
     "slices": (updated, (struct(16, 16), struct(4, 16)), (P(None, "model"), P("data", "model"))),
