@@ -105,8 +105,6 @@ def sharded_array(array: Any, sharding: HloSharding, devices: Sequence[Any]) -> 
     """Lay a global array out as `sharding` says, tile of partition i on `devices[i]`."""
     import jax
 
-    if sharding.is_tuple():
-        raise ExecutionError(f"{sharding} is of a tuple", remedy="lay out its arrays one by one")
     if isinstance(array, ShardedArray) and array.sharding == sharding and _devices_of(array) == tuple(devices):
         return array
     tiles = tiles_on(array, sharding, devices, "the array")

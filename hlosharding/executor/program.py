@@ -28,6 +28,8 @@ def find_devices(number: int, devices: Sequence[Any] | None = None) -> list[Any]
     import jax
 
     found = list(jax.devices() if devices is None else devices)
+    if len(found) < number and devices is not None:
+        raise ExecutionError(f"{number} devices are needed, and {len(found)} are given", remedy="give as many")
     if len(found) < number:
         raise ExecutionError(
             f"the program is for {number} devices and there are {len(found)}",
