@@ -193,6 +193,8 @@ class Edit:
             made.users = [new[u] for u in old.users]
             for before in old.control_predecessors:
                 self.add_control(new[before], made)
+        # Who asks the copy for its parameters reads the list, which of other computations is the one before the edit.
+        copy.instructions[:] = new.values()
         copy.set_root(new[computation.root])
         return copy
 

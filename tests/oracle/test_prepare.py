@@ -115,6 +115,13 @@ def switch(i: Any, x: Any) -> Any:
     return jax.lax.switch(i, [jax.nn.relu, jax.nn.relu, jax.nn.gelu], x)
 
 
+def twice(x: Any) -> Any:
+    """A function with a branch, and one with a loop around a branch, each called twice."""
+    within = jax.jit(lambda x: jax.lax.cond(x.sum() > 0, jnp.sin, jnp.cos, x))
+    around = jax.jit(lambda x: jax.lax.fori_loop(0, 3, lambda i, c: within(c) * i, x))
+    return within(x) + within(x * 2), around(around(x))
+
+
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...], Any]] = {
     "add": (lambda x: x + 1, (X,), (P("data"),), None),
     "call": (lambda x, y: (jax.nn.relu(x) @ y, x), (X, X), (P("data"), None), (P("model"), None)),
@@ -123,6 +130,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...], Any
     "its gradient": (None, (STACK, X, EMPTY), (P(None, "data", "model"), P(), P()), None),  # type: ignore[dict-item]
     "cond": (branch, (X, X), (P("data"), None), None),
     "switch": (switch, (struct(dtype=jnp.int32), X), (None, P("data")), None),
+    "branches in what is called twice": (twice, (X,), (P("data"),), None),
     "empty": (lambda x, y: (jnp.concatenate([x, y]), y.sum(0), jnp.zeros((0, 3))), (X, EMPTY), (P("data"), None), None),
     "solve": (lambda x, y: (jnp.linalg.solve(x, y), jax.lax.top_k(x, 3)), (X, X), (P("data"), None), None),
     "while": (until, (X,), (P("data"),), None),
