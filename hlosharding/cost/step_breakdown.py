@@ -77,8 +77,11 @@ class StepBreakdown:
         return more * (seconds / more.total_s) if more.total_s else more
 
     def __str__(self) -> str:
-        said = ", ".join(self._share(*each) for each in self.by_bound.items() if each[1] >= _LEAST * self.total_s)
-        return f"bound by {said}" if self.total_s else "takes no time"
+        if not self.total_s:
+            return "takes no time"
+        return "bound by " + ", ".join(
+            self._share(*each) for each in self.by_bound.items() if each[1] >= _LEAST * self.total_s
+        )
 
     def _share(self, bound: str, seconds: float) -> str:
         own = {name: getattr(self, part) / self.total_s for part, (of, name) in PARTS.items() if of == bound}

@@ -22,6 +22,10 @@ def test_every_part_has_a_bound() -> None:
     assert tuple(PARTS) == get_args(Part)
 
 
+def test_a_program_that_takes_no_time_is_told_so() -> None:
+    assert "takes no time" in str(simulate(hs.load("HloModule m\nENTRY e { ROOT x = f32[] constant(1) }"), H100))
+
+
 @pytest.mark.parametrize(
     ("machine", "part"), [(H100, "inside_s"), (replace(H100, devices_per_node=4), "between_s")], ids=["one", "two"]
 )

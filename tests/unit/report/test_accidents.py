@@ -64,3 +64,19 @@ def test_the_report_says_the_worst(table: jax.P | None, count: int) -> None:
         assert one["figure"] == 8 * 2**20
         assert one["which"] == "layers[*] f32[1024,1024], on every device"
         assert one["remedy"].startswith("annotate %layers")
+
+
+def test_of_a_loop_that_is_the_result() -> None:
+    """XLA's pass puts a copy behind it, which is in nobody's program: the loop's value is asked about."""
+    made = hs.partition(
+        hs.propagate(
+            hs.load("""HloModule m, num_partitions=2
+            body { x = f32[8] parameter(0)  ROOT y = f32[8] tanh(x) }
+            condition { x = f32[8] parameter(0)  ROOT p = pred[] constant(false) }
+            ENTRY e {
+              x = f32[8] parameter(0), sharding={replicated}
+              ROOT w = f32[8] while(x), condition=condition, body=body
+            }""")
+        )
+    )
+    assert hs.replicated_by_accident(made, over=0) == []
