@@ -151,14 +151,30 @@ MOVEMENTS = frozenset(_MOVEMENTS)
 
 
 _LONGEST_CHAIN = 16
+# Each op that cuts an array and joins the parts again may multiply them by their number.
+_MOST_REGIONS = 256
+
+_Chains = dict[tuple[Instruction, int], DataMovement | None]
+"""What was found, by the last op and the ops before it that may be looked at."""
 
 
-def chained_movement(inst: Instruction, depth: int = _LONGEST_CHAIN) -> DataMovement | None:
+def chained_movement(inst: Instruction) -> DataMovement | None:
     """The movement that an instruction and the movements before it make together; None where it is none.
 
     Those before it are passed over if only movements need them, each of which may pass over them likewise, and regions
     can say what both do.
     """
+    return _chain(inst, _LONGEST_CHAIN, {})
+
+
+def _chain(inst: Instruction, depth: int, known: _Chains) -> DataMovement | None:
+    """Once for all readers: each of a row of ops that cut and join would ask for all before it again."""
+    if (inst, depth) not in known:
+        known[inst, depth] = _chained(inst, depth, known)
+    return known[inst, depth]
+
+
+def _chained(inst: Instruction, depth: int, known: _Chains) -> DataMovement | None:
     found = op_movement(inst)
     if found is None or not depth:
         return found
@@ -166,7 +182,7 @@ def chained_movement(inst: Instruction, depth: int = _LONGEST_CHAIN) -> DataMove
     for operand in dict.fromkeys(found.operands):
         if operand.is_root or any(user is not inst and user.opcode not in MOVEMENTS for user in operand.users):
             continue
-        inner = chained_movement(operand, depth - 1)
+        inner = _chain(operand, depth - 1, known)
         joined = _joined(found, operand, inner) if inner is not None else None
         if joined is not None:
             found = joined
@@ -194,6 +210,8 @@ def _joined(outer: DataMovement, middle: Instruction, inner: DataMovement) -> Da
                 return None
             if 0 not in through.sizes:
                 regions.append(replace(through, operand=operands.index(inner.operands[part.operand])))
+        if len(regions) > _MOST_REGIONS:
+            return None
     return DataMovement(
         dims=outer.dims,
         regions=tuple(regions),

@@ -67,6 +67,20 @@ def test_a_movement_says_what_the_ops_do(lines: tuple[str, ...]) -> None:
     np.testing.assert_array_equal(carried_out(found, arrays), one_device(module, arguments)[0])
 
 
+def test_a_row_of_ops_that_cut_and_join_ends_soon() -> None:
+    """By way of all eight rounds, each of eight parts, there would be 8 ** 8 regions."""
+    lines, order, arrays = ["x0 = f32[64] parameter(0)"], (3, 0, 6, 1, 7, 4, 2, 5), {"x0": np.arange(64.0)}
+    for n in range(8):
+        lines += [f"c{n}_{k} = f32[8] slice(x{n}), slice={{[{8 * k}:{8 * k + 8}]}}" for k in range(8)]
+        joined = ", ".join(f"c{n}_{k}" for k in order)
+        lines.append(f"{'ROOT ' * (n == 7)}x{n + 1} = f32[64] concatenate({joined}), dimensions={{0}}")
+        parts = arrays[f"x{n}"].reshape(8, 8)
+        arrays |= {f"c{n}_{k}": parts[k] for k in range(8)} | {f"x{n + 1}": parts[list(order)].reshape(64)}
+    movement = chain(*lines)
+    assert movement.skipped
+    np.testing.assert_array_equal(carried_out(movement, arrays), arrays["x8"])
+
+
 def test_a_chain_leaves_out_what_nobody_else_needs() -> None:
     movement = chain(
         X, ZERO, "p = f32[13,5] pad(x, v), padding=1_0x0_0", "ROOT r = f32[12,5] slice(p), slice={[0:12], [0:5]}"
