@@ -17,7 +17,7 @@ from hlosharding.spmd.participants import Devices, device_groups, devices_of, pe
 
 _ARITHMETIC: dict[str, Callable[..., np.ndarray]] = {
     "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "minimum": np.minimum, "maximum": np.maximum,
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.logical_not,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "select": lambda p, a, b: np.where(p != 0, a, b),
 }  # fmt: skip
 _COMPARE = {"EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal, "GT": np.greater,
@@ -33,6 +33,8 @@ def integers_of(inst: Instruction, operands: Sequence[np.ndarray | None], device
         return np.arange(devices.count) // devices.partitions
     if not inst.shape.is_array or inst.shape.size != 1 or inst.shape.dtype.kind not in "iub":
         return None
+    if inst.shape.element_type == "u64":  # its largest numbers are none of int64
+        return None
     if inst.opcode == "constant":
         return np.full(devices.count, int(inst.literal.reshape(-1)[0]))
     if inst.opcode == "dynamic-slice" and inst.operands[0].opcode == "constant" and len(operands) == 2:
@@ -40,7 +42,9 @@ def integers_of(inst: Instruction, operands: Sequence[np.ndarray | None], device
         table, at = inst.operands[0].literal.reshape(-1), operands[1]
         return None if at is None else table[np.clip(at, 0, len(table) - 1)].astype(np.int64)
     known = [values for values in operands if values is not None]
-    return _computed(inst, known) if known and len(known) == len(operands) else None
+    found = _computed(inst, known) if known and len(known) == len(operands) else None
+    # What leaves its type wraps around: 0 - 1 is the largest number without a sign, not less than 0.
+    return None if found is None else found.astype(inst.shape.dtype).astype(np.int64)
 
 
 _DEEPEST = 8
@@ -60,15 +64,17 @@ def _computed(inst: Instruction, operands: Sequence[np.ndarray]) -> np.ndarray |
         case opcode if opcode in _ONE_VALUE:
             return operands[0]
         case "compare":
-            return _COMPARE[inst.comparison_direction](*operands).astype(np.int64)
+            return _COMPARE[inst.comparison_direction](*operands)
         case "divide" if _are_natural(operands):
             return operands[0] // operands[1]
         case "remainder" if _are_natural(operands):
             return operands[0] % operands[1]
+        case "not":
+            return np.bitwise_not(operands[0].astype(inst.shape.dtype))
         case "clamp":
             return np.clip(operands[1], operands[0], operands[2])
         case opcode if opcode in _ARITHMETIC:
-            return np.asarray(_ARITHMETIC[opcode](*operands)).astype(np.int64)
+            return _ARITHMETIC[opcode](*operands)
         case _:
             return None
 

@@ -314,6 +314,23 @@ def test_groups_inside_which_all_agree_pass() -> None:
         verify_partitioned(loop_from("half", "{{0,2},{1,3}}", half))
 
 
+@pytest.mark.parametrize(
+    ("count", "groups"),
+    [
+        # Not of a number is another one for each: -1, -2, -3 and -4.
+        ("n = s32[] not(i)", "{{0},{1,2,3}}"),
+        # Without a sign 0 - 1 is the largest number: of the four devices number 1 alone has less than 1.
+        ("one = u32[] constant(1)  u = u32[] subtract(d, one)  p = pred[] compare(u, one), direction=LT"
+         "  n = s32[] convert(p)", "{{0,1},{2,3}}"),
+        ("most = u64[] constant(18446744073709551615)  u = u64[] convert(d)  a = u64[] and(u, most)"
+         "  n = s32[] convert(a)", "{{0,1,2,3}}"),
+    ],
+)  # fmt: skip
+def test_counts_made_as_their_type_makes_them(count: str, groups: str) -> None:
+    with pytest.raises(ModuleError, match="condition of %w may differ"):
+        verify_partitioned(loop_from("n", groups, count))
+
+
 def test_branches_of_the_users_own(mesh_2x4: Mesh) -> None:
     """`psum` over the other axis in a branch on one's own place: fine.  Over the same axis: nobody comes."""
 
