@@ -13,9 +13,9 @@ from typing import Any
 
 from hlosharding.errors import AnnotationError, ShardingError
 from hlosharding.ir import Instruction, Module
-from hlosharding.mesh_propagation.loop_program import LoopOp, LoopProgram, LoopValue
+from hlosharding.mesh_propagation.loop_program import LoopOp, LoopProgram, LoopValue, Place
 from hlosharding.mesh_propagation.loops import Option
-from hlosharding.mesh_propagation.notes import OUTPUT, USER, AxisAnnotation, Note, Notes, Place
+from hlosharding.mesh_propagation.notes import OUTPUT, USER, AxisAnnotation, Note, Notes
 from hlosharding.mesh_propagation.offers import Offer
 from hlosharding.mesh_propagation.options import Inference
 from hlosharding.notations import AxisSharding
@@ -101,17 +101,20 @@ def _fitting(sharding: Any, rank: int, cluster: Cluster, where: str) -> AxisShar
 
 def _places(notes: Notes, value: LoopValue, annotation: AxisAnnotation, where: str) -> list[Place]:
     places = notes.places(value)
-    if annotation.operand is not None:
-        places = [place for place in places if place[1] == annotation.operand]
     users = [_names(place) for place in places]
     for wanted in annotation.users:
         if not any(wanted.removeprefix("%") in names for names in users):
             known = ", ".join(names[0] for names in users) or "none"
             raise AnnotationError(f"{wanted} does not use the value", where=where, remedy=f"its users: {known}")
-    asked = {name.removeprefix("%") for name in annotation.users}
-    found = [place for place, names in zip(places, users, strict=True) if not asked or asked & set(names)]
-    if not found:
+    if not places:
         raise AnnotationError("the value has no users", where=where, remedy="annotate it as a result")
+    asked = {name.removeprefix("%") for name in annotation.users}
+    named = [place for place, names in zip(places, users, strict=True) if not asked or asked & set(names)]
+    found = [place for place in named if annotation.operand in (None, place[1])]
+    if not found:
+        known = ", ".join(f"operand {place[1]} of {_names(place)[0]}" for place in named)
+        what = f"the value is nowhere operand {annotation.operand}"
+        raise AnnotationError(what, where=where, remedy=f"it is {known}")
     return found
 
 

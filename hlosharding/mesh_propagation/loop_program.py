@@ -49,6 +49,8 @@ class LoopOp:
 
 
 LoopValues: TypeAlias = tuple[LoopValue, ...]
+Place: TypeAlias = tuple[LoopOp | None, int]
+"""An operand of an op; of None: a leaf of the program's output."""
 
 
 @dataclass
@@ -59,7 +61,8 @@ class LoopProgram:
     outputs: LoopValues = ()
     values: dict[Instruction, LoopValues] = field(default_factory=dict)
     """The leaves of every instruction that the program reaches."""
-    users: dict[LoopValue, list[tuple[LoopOp, int]]] = field(default_factory=dict)
+    users: dict[LoopValue, list[Place]] = field(default_factory=dict)
+    """Where each value is used, in program order; the output last."""
 
 
 def read_program(module: Module) -> LoopProgram:
@@ -74,6 +77,8 @@ def read_program(module: Module) -> LoopProgram:
     for op in program.ops:
         for position, value in enumerate(op.operands):
             program.users.setdefault(value, []).append((op, position))
+    for number, value in enumerate(program.outputs):
+        program.users.setdefault(value, []).append((None, number))
     return program
 
 

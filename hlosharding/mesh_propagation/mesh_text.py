@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from typing import Literal
 
 from hlosharding.errors import ShardingError
@@ -304,9 +304,6 @@ def _hlo_attributes(module: Module) -> dict[str, str]:
 
 def _split(line: str, start: int) -> tuple[str, str]:
     """What the parenthesis that was just opened holds, and what stands behind it."""
-    depth = 1
-    for at in range(start, len(line)):
-        depth += {"(": 1, ")": -1}.get(line[at], 0)
-        if not depth:
-            return line[start:at], line[at + 1 :]
-    return line[start:], ""
+    depths = accumulate({"(": 1, ")": -1}.get(letter, 0) for letter in line[start:])
+    end = start + next(at for at, depth in enumerate(depths) if depth < 0)
+    return line[start:end], line[end + 1 :]

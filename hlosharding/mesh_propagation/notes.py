@@ -5,17 +5,15 @@ Floor: mesh_propagation.  `required` notes are orders, all others hints; who sai
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
-from hlosharding.mesh_propagation.loop_program import LoopOp, LoopProgram, LoopValue
+from hlosharding.mesh_propagation.loop_program import LoopProgram, LoopValue, Place
 from hlosharding.notations import AxisSharding
 
 OUTPUT = "output"
 """The user of what the program returns."""
 USER = "the user"
-Place: TypeAlias = tuple[LoopOp | None, int]
-"""An operand of an op; of None: a leaf of the program's output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +58,9 @@ class Notes:
     results: dict[LoopValue, Note] = field(default_factory=dict)
     uses: dict[Place, Note] = field(default_factory=dict)
 
-    def places(self, value: LoopValue) -> list[Place]:
+    def places(self, value: LoopValue) -> Sequence[Place]:
         """Where a value is used, in program order; the output last."""
-        found: list[Place] = list(self.program.users.get(value, ()))
-        return found + [(None, n) for n, output in enumerate(self.program.outputs) if output is value]
+        return self.program.users.get(value, ())
 
     def wish(self, value: LoopValue) -> tuple[Note, str] | None:
         """What users would like the value to be, and which: the first order, else the first hint that splits."""

@@ -80,6 +80,14 @@ def test_shardings_of_the_module_are_orders() -> None:
         ({"op0": "[[2]]"}, "no axis 2; at annotation of %op0 .*; its axes: 0, 1"),
         ({"op0": "0"}, "no list of lists"),
         ([for_users("op0", "[[0]]", "both")], "both does not use the value; .*; its users: op1, op2"),
+        (
+            [AxisAnnotation("op0", "[[0]]", annotate_for_users=True, operand=1)],
+            "nowhere operand 1; .*; it is operand 0 of op1, operand 0 of op2",
+        ),
+        (
+            [AxisAnnotation("op0", "[[0]]", annotate_for_users=True, users=("op2",), operand=1)],
+            "nowhere operand 1; .*; it is operand 0 of op2",
+        ),
     ],
 )
 def test_annotations_that_do_not_fit(given: object, message: str) -> None:
