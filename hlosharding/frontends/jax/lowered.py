@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from hlosharding import xla_bridge
+from hlosharding.errors import LoadError
 from hlosharding.frontends.hlo import devices_of, from_hlo_proto, partitions_in
-from hlosharding.frontends.jax.signature import FunctionSignature
+from hlosharding.frontends.jax.signature import FunctionSignature, refuse_references
 from hlosharding.frontends.shardy import without_shardy_marks
 from hlosharding.ir import Module
 from hlosharding.sharding import MeshInfo
@@ -19,6 +20,7 @@ def from_lowered(lowered: Any) -> Module:
     """A module of a lowered function, with its signature; not prepared yet."""
     lowered = getattr(lowered, "lowered", lowered)  # Flax wraps JAX's
     facts = xla_bridge.lowering_facts(lowered)
+    refuse_references(facts.get("open_outputs", ()), lowered.out_tree.num_leaves, LoadError)
     module = without_shardy_marks(from_hlo_proto(xla_bridge.lowered_to_hlo_proto(lowered)))
     module.callbacks, module.custom_calls = facts.get("callbacks", ()), None
     if module.mesh is None and "mesh" in facts:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hlosharding.errors import HloShardingError
 from hlosharding.ir import FunctionBoundary
 from hlosharding.sharding import HloSharding, add_shape_dims
 from hlosharding.xla_bridge import NO_STATIC_ARGUMENTS, StaticArguments
@@ -57,6 +58,15 @@ def are_on_several_devices(tree: Any) -> bool:
     shardings = (getattr(leaf, "sharding", None) for leaf in leaves)
     # None: an HloSharding that names no number of devices, as a replicated one, is of all.
     return any((getattr(sharding, "num_devices", 1) or 2) > 1 for sharding in shardings if sharding is not None)
+
+
+def refuse_references(outputs: Sequence[bool], results: int, kind: type[HloShardingError]) -> None:
+    """Raises an error of that kind where JAX's program has outputs beyond the function's: mutable arrays of others."""
+    if len(outputs) > results:
+        raise kind(
+            "the function reads or writes a mutable array (jax.new_ref) of its caller's",
+            remedy="take its value as an argument and return what it becomes, or leave the function to jax.jit",
+        )
 
 
 def as_numbers(leaf: Any) -> Any:

@@ -20,7 +20,7 @@ from hlosharding.frontends.jax import boundary
 from hlosharding.frontends.jax.arguments import Arguments, arguments_of
 from hlosharding.frontends.jax.custom_partitioning import custom_partitionings
 from hlosharding.frontends.jax.naming import output_names
-from hlosharding.frontends.jax.signature import FunctionSignature, of_numbers
+from hlosharding.frontends.jax.signature import FunctionSignature, of_numbers, refuse_references
 from hlosharding.frontends.prepare import prepare_edit
 from hlosharding.frontends.shardy import without_shardy_marks
 from hlosharding.ir import PARTITIONING_MARK, RULE_MARK, Edit, Instruction, Module
@@ -173,6 +173,7 @@ class TracedCall:
         module.num_partitions = max(mesh_size, facts.get("num_devices", 1), devices_of(module.shardings.values()))
         module.open_parameters = tuple(p.id not in module.shardings for p in module.entry.parameters)
         is_open = facts.get("open_outputs", (None,) * len(self.results.shardings))
+        refuse_references(is_open, len(self.results.shardings), TraceError)
         module.open_outputs = tuple(
             s is None and o is not False for s, o in zip(self.results.shardings, is_open, strict=True)
         )

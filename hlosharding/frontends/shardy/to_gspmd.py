@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from hlosharding.errors import LoadError
+from hlosharding.errors import LoadError, ShardingError
 from hlosharding.frontends.shardy.attribute_text import (
     Meshes,
     parse_manual_axes,
@@ -24,7 +24,7 @@ from hlosharding.frontends.shardy.attribute_text import (
 from hlosharding.ir import RULE_MARK, Computation, Edit, Instruction, Module, unspecified_dims_text
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.ir import rewrite as ir_rewrite
-from hlosharding.sharding import HloSharding, SdySharding, ShardGroup
+from hlosharding.sharding import HloSharding, Scanner, SdySharding, ShardGroup
 
 _BODY = "manual_computation"
 
@@ -86,7 +86,7 @@ class _Rewrite:
         for instruction in instructions:
             handler = _HANDLERS.get(instruction.custom_call_target) if instruction.opcode == "custom-call" else None
             if handler is not None:
-                handler(self, instruction, manual)
+                self._take(instruction, handler, manual)
             elif instruction.custom_call_target.startswith(targets.SHARDY_PREFIX):
                 raise LoadError(f"Shardy's {instruction.custom_call_target} is not known", where=repr(instruction))
             else:
@@ -95,6 +95,16 @@ class _Rewrite:
         # At once: a step returns thousands of arrays, each marked, in one root.
         self.bypass(self.results)
         self.results.clear()
+
+    def _take(self, call: Instruction, handler: _Handler, manual: tuple[str, ...]) -> None:
+        """Give a call of Shardy's its meaning; LoadError for one that jaxlib would not write."""
+        if not _ON_ONE_VALUE.get(call.custom_call_target, lambda _: True)(call):
+            what = f"{call.custom_call_target} says something of one value and makes no other, unlike this call"
+            raise LoadError(what, where=repr(call), remedy="load the module as JAX lowered it")
+        try:
+            handler(self, call, manual)
+        except ShardingError as error:
+            raise LoadError(error.what, where=repr(call), remedy=error.remedy) from error
 
     def _regions(self, instructions: Sequence[Instruction]) -> dict[Instruction, tuple[str, ...]]:
         """Calls of shard_map bodies and the axes that they make manual."""
@@ -107,7 +117,7 @@ class _Rewrite:
                 ends = [u for part in (instruction, *instruction.users) for u in part.users]
             else:
                 continue
-            axes = parse_manual_axes(_mark(instruction, "manual_axes"))
+            axes = _manual_axes(instruction)
             for call in ends:
                 if call.opcode == "call" and _BODY in call.called[0].name:
                     found[call] = axes
@@ -176,6 +186,14 @@ def _mark(instruction: Instruction, name: str) -> str:
     return found
 
 
+def _manual_axes(call: Instruction) -> tuple[str, ...]:
+    text = _mark(call, "manual_axes")
+    try:
+        return parse_manual_axes(text)
+    except ShardingError as error:
+        raise LoadError(error.what, where=repr(call), remedy=error.remedy) from error
+
+
 def _is_mark(key: str) -> bool:
     """A custom call's rule is no mark of Shardy's passes, but the user's word."""
     return key.startswith(targets.SHARDY_PREFIX) and key != RULE_MARK
@@ -240,7 +258,7 @@ def _barrier(rewrite: _Rewrite, call: Instruction, _manual: tuple[str, ...]) -> 
 
 def _cross_edge(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ...], *, is_entry: bool) -> None:
     """Into a region or out of it: an annotation on this side of the edge, and a conversion to the other side."""
-    axes = parse_manual_axes(_mark(call, "manual_axes"))
+    axes = _manual_axes(call)
     inside = tuple(dict.fromkeys((*manual, *axes)))
     target = targets.FULL_TO_SHARD if is_entry else targets.SHARD_TO_FULL
     made: list[Instruction] = []
@@ -251,6 +269,7 @@ def _cross_edge(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ...], *
                 where=repr(call),
                 remedy="HLO knows partial sums alone; reduce it inside (jax.lax.pmax)",
             )
+        _check_axes(call, axes, sharding)
         shape = _result_shape(call, len(made))
         every_dim = tuple(range(operand.shape.rank)) if _is_partial(sharding, axes) else ()
         sides = [(to_hlo(sharding, manual), sharding.open_dims), (_inside(sharding, inside), every_dim)]
@@ -258,6 +277,13 @@ def _cross_edge(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ...], *
         annotated = rewrite.custom_call(call, targets.SHARDING, operand, operand.shape, *here)
         made.append(rewrite.custom_call(call, target, annotated, shape, *there))
     _replace_results(rewrite, call, made)
+
+
+def _check_axes(call: Instruction, axes: Sequence[str], sharding: SdySharding) -> None:
+    names = sharding.form.mesh.names
+    unknown = next((axis for axis in axes if axis not in names), None)
+    if unknown is not None:
+        raise LoadError(f"axis {unknown!r} is manual, and the mesh has {', '.join(names)}", where=repr(call))
 
 
 def _is_partial(sharding: SdySharding, inside: Sequence[str]) -> bool:
@@ -274,29 +300,42 @@ def _result_shape(call: Instruction, number: int) -> Any:
 
 
 def _replace_results(rewrite: _Rewrite, call: Instruction, made: list[Instruction]) -> None:
+    edit = rewrite.edit
     if not call.shape.is_tuple:
-        rewrite.edit.replace_uses(call, made[0])
+        edit.replace_uses(call, made[0])
     else:
-        for part in list(call.users):
-            rewrite.edit.replace_uses(part, made[part.tuple_index])
-            rewrite.edit.remove(part)
-    rewrite.edit.remove(call)
+        for part in [user for user in call.users if user.opcode == "get-tuple-element"]:
+            edit.replace_uses(part, made[part.tuple_index])
+            edit.remove(part)
+        if call.users or call.is_root:
+            edit.replace_uses(call, edit.create(call.computation, "tuple", made))
+    edit.remove(call)
 
 
 def _sharding_group(rewrite: _Rewrite, call: Instruction, _manual: tuple[str, ...]) -> None:
     value, text = call.operands[0], _mark(call, "sharding_group_id")
-    number = text.split(":")[0].strip()
-    if not number.isdecimal():
+    number = Scanner(text).integer("the number of a sharding group")
+    if number < 0:
         raise LoadError(f"a sharding group has the number {text!r}", where=repr(call))
     rewrite.edit.remove(call)
-    group = ShardGroup("as", int(number))
-    unknown = HloSharding.unknown().with_shard_group(group)
+    unknown = HloSharding.unknown().with_shard_group(ShardGroup("as", number))
     made = rewrite.custom_call(call, targets.SHARDING, value, value.shape, unknown)
     ir_rewrite.set_attributes(made, custom_call_has_side_effect=True)
     rewrite.edit.replace_uses(value, made)
 
 
-_HANDLERS: dict[str, Callable[[_Rewrite, Instruction, tuple[str, ...]], None]] = {
+def _keeps_its_value(call: Instruction) -> bool:
+    return [operand.shape for operand in call.operands] == [call.shape]
+
+
+_ON_ONE_VALUE: dict[str, Callable[[Instruction], bool]] = {
+    targets.FUNC_RESULT_SHARDING: _keeps_its_value,
+    targets.PROPAGATION_BARRIER: _keeps_its_value,
+    targets.SHARDING_GROUP: lambda call: len(call.operands) == 1 and not call.users and not call.is_root,
+}
+"""Whether a call has the form that jaxlib gives it."""
+_Handler = Callable[[_Rewrite, Instruction, tuple[str, ...]], None]
+_HANDLERS: dict[str, _Handler] = {
     targets.SHARDING: _sharding_call,
     targets.FUNC_RESULT_SHARDING: _func_result,
     targets.GLOBAL_TO_LOCAL: partial(_cross_edge, is_entry=True),

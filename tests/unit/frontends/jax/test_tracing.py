@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from hlosharding.errors import TraceError
-from hlosharding.frontends import trace
+from hlosharding.errors import LoadError, TraceError
+from hlosharding.frontends import load, trace
 from hlosharding.frontends.jax.tracing import platforms
 from hlosharding.ir import FusedAttention, Module, fused_attention, verify
 from hlosharding.sharding import HloSharding, MeshInfo
@@ -247,6 +247,19 @@ def test_axes_that_the_mesh_lacks_and_open_dims_are_refused(mesh_2x4: Mesh) -> N
         trace(lambda x: x, mesh=mesh_2x4, in_shardings=P("rows"))(struct(8))
     with pytest.raises(TraceError, match="unconstrained"):
         trace(lambda x: x, mesh=mesh_2x4, in_shardings=P(P.UNCONSTRAINED))(struct(8))
+
+
+@pytest.mark.skipif(not hasattr(jax, "new_ref"), reason="this JAX has no jax.new_ref")
+def test_mutable_arrays_of_the_caller_are_refused() -> None:
+    mutable = jax.new_ref(jnp.ones(4))
+    with pytest.raises(TraceError, match=r"mutable array .* of its caller's; take its value as an argument"):
+        trace(lambda ref, x: ref[...] * x)(mutable, struct(4))
+    with pytest.raises(TraceError, match="mutable array"):
+        trace(lambda x: mutable[...] * x)(struct(4))
+    with pytest.raises(LoadError, match="mutable array"):
+        load(jax.jit(lambda ref, x: ref[...] * x).lower(mutable, struct(4)))
+    # One of the function's own is nobody else's business.
+    assert trace(lambda x: jax.new_ref(x)[...])(struct(4)).entry.root.shape.dims == (4,)
 
 
 def test_what_is_no_function_is_refused() -> None:

@@ -156,6 +156,58 @@ def test_malformed_programs_are_refused(text: str) -> None:
         hs.load(text)
 
 
+AXES, SPLIT = r"#sdy<manual_axes{\"a\"}>", r"#sdy.sharding_per_value<[<@mesh, [{\"a\"}]>]>"
+EXPORTED: dict[str, tuple[str, str, str, dict[str, str], str]] = {
+    "a result of nothing": ("f32[8]", "FuncResultSharding", "", {}, "of one value"),
+    "a barrier of two": ("f32[8]", "PropagationBarrier", "x, x", {}, "of one value"),
+    "a barrier that reshapes": ("f32[2,4]", "PropagationBarrier", "x", {}, "of one value"),
+    "a group of nothing": ("()", "ShardingGroup", "", {"sharding_group_id": "1"}, "of one value"),
+    "a group that is used": ("f32[8]", "ShardingGroup", "x", {"sharding_group_id": "1"}, "of one value"),
+    "a group too far": ("()", "ShardingGroup", "x", {"sharding_group_id": "9" * 20}, "a number of 20 digits"),
+    "a group below 0": ("()", "ShardingGroup", "x", {"sharding_group_id": "-1 : i64"}, "the number '-1 : i64'"),
+    "no axes": ("f32[4]", "GlobalToLocalShape", "x", {"in_shardings": SPLIT}, "attribute xla.sdy.manual_axes"),
+    "no such axis": (
+        "f32[4]", "GlobalToLocalShape", "x", {"manual_axes": AXES.replace("a\\", "q\\"), "in_shardings": SPLIT},
+        "axis 'q' is manual, and the mesh has a, b",
+    ),
+    "axes that are none": (
+        "f32[4]", "GlobalToLocalShape", "x", {"manual_axes": "a", "in_shardings": SPLIT}, "expected '#sdy<manual_axes{'"
+    ),
+    "too few shardings": (
+        "f32[16]", "LocalToGlobalShape", "x", {"manual_axes": AXES, "out_shardings": ""}, "0 shardings for 1 operands"
+    ),
+}  # fmt: skip
+"""Calls that jaxlib does not write, though HLO text may hold them: shape, target, operands, attributes, the error."""
+
+
+def exported(shape: str, target: str, operands: str, attributes: dict[str, str], end: str) -> str:
+    """HLO as JAX lowers it for Shardy, with one call."""
+    said = ", ".join(f'xla.sdy.{name}="{text}"' for name, text in attributes.items())
+    meshes = r"{mesh = #sdy.mesh<[\"a\"=2, \"b\"=1]>}"
+    return f"""HloModule m, num_partitions=2, frontend_attributes={{xla.sdy.meshes="{meshes}"}}
+ENTRY e {{
+  x = f32[8] parameter(0)
+  f = {shape} custom-call({operands}), custom_call_target="xla.sdy.{target}", frontend_attributes={{{said}}}
+  ROOT {end}
+}}"""
+
+
+@pytest.mark.parametrize("case", EXPORTED.values(), ids=EXPORTED)
+def test_calls_that_jax_does_not_write_are_refused(case: tuple[str, str, str, dict[str, str], str]) -> None:
+    shape, target, operands, attributes, message = case
+    read = "x" if shape == "()" and target == "ShardingGroup" else "f"
+    text = exported(shape, target, operands, attributes, f"r = {shape.replace('()', 'f32[8]')} negate({read})")
+    with pytest.raises(LoadError, match=message.replace("{", r"\{")) as error:
+        hs.load(text)
+    assert error.value.where.startswith("%f = ")
+
+
+def test_a_tuple_of_an_edge_may_be_taken_whole() -> None:
+    edge = "(f32[4])", "GlobalToLocalShape", "x", {"manual_axes": AXES, "in_shardings": SPLIT}
+    root = hs.load(exported(*edge, "r = (f32[4]) opt-barrier(f)")).entry.root
+    assert (root.opcode, str(root.shape), root.operands[0].opcode) == ("opt-barrier", "(f32[4])", "tuple")
+
+
 def _both_manual(x: Any, w: Any) -> Any:
     return jax.lax.psum(x @ w, "b") * (1 + jax.lax.axis_index("a"))
 
