@@ -101,6 +101,7 @@ class Uniformity:
         self._callers = callers(module)
         self._classes: dict[Node, np.ndarray] = {}
         self._integers: dict[Node, np.ndarray] = {}
+        self._joins: dict[tuple[bytes, ...], np.ndarray] = {}
         self._moved: dict[Instruction, tuple[Instruction, np.ndarray]] = {}
         """Arrays that only moved between devices: of what, and whose each device has (-1: zeros that nobody sent)."""
 
@@ -228,6 +229,13 @@ class Uniformity:
         varying = [g for g in given if g is not self._uniform]
         if not varying:
             return self._uniform
+        # A program has few ways to tell devices apart, and asks for each thousands of times.
+        key = tuple(dict.fromkeys(g.tobytes() for g in varying))
+        if key not in self._joins:
+            self._joins[key] = self._told_apart(varying)
+        return self._joins[key]
+
+    def _told_apart(self, varying: Sequence[np.ndarray]) -> np.ndarray:
         _, first, classes = np.unique(np.stack(varying), axis=1, return_index=True, return_inverse=True)
         # As np.unique numbers them, equal classes could get other numbers in each round of a loop, and its fixed point
         # would never come.
