@@ -106,9 +106,8 @@ class _DimMatching:
             if ways > 1:
                 self.dropped.append(self.at)
         elif ways == 1:
-            if not self.source or self.tiles[-1] != 1:
-                return False
-            self.source[-1] *= size
+            # All untiled dims that follow are in it already.
+            return False
         elif size % ways:
             return None
         else:
