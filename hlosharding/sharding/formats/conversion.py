@@ -90,7 +90,14 @@ def _recognised(sharding: Any) -> Format:
 
 
 def _check(found: Interchange, target: Format) -> None:
-    """Raise ShardingError for what would be lost."""
+    """Raise ShardingError for what would be lost, of a tuple in each of its leaves, too."""
+    _check_one(found, target)
+    if found.sharding.is_tuple():
+        for leaf in found.sharding.leaves:
+            _check_one(Interchange(leaf), target)
+
+
+def _check_one(found: Interchange, target: Format) -> None:
     for name, (find, remedy) in FEATURES.items():
         said = find(found) if name not in target.says else None
         if said is not None:

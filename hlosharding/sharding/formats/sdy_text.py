@@ -13,6 +13,7 @@ from hlosharding.sharding.mesh import MeshInfo
 from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm
 from hlosharding.sharding.named_text import AxisReader, read_axis_sizes
 from hlosharding.sharding.scanner import Scanner
+from hlosharding.sharding.tile_assignment import check_devices
 
 REDUCTIONS = ("sum", "max", "min")
 """What pieces of an unreduced value may be combined by; `sum` goes without saying."""
@@ -103,6 +104,8 @@ def _device_ids(scan: Scanner) -> tuple[int, ...] | None:
     found = scan.integers("[", "]", "device_ids=")
     if min(found) < 0:
         scan.fail(f"device {min(found)} is negative", at=at)
+    with scan.failing(at):
+        check_devices(max(found) + 1)
     return found
 
 

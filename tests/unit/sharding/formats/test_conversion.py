@@ -56,6 +56,9 @@ OPEN = '#sdy.sharding<mesh<["x"=2, "y"=4]>, [{"x", ?}, {?}]>'
     ("sharding", "to", "says"),
     [
         ("{{replicated}, {replicated}}", "sdy", "cannot say a tuple"),
+        ("{{replicated}, {unknown}}", "v3", "cannot say an unknown sharding"),
+        ("{{replicated shard_as 1}, {replicated}}", "v3", r"its shard group \(shard_as 1\)"),
+        ("{{mesh['x'=2,'y'=4], [{'x', ?}]}}", "v1", "dims 0 are open behind their axes"),
         ("{unknown}", "mesh", "cannot say an unknown sharding"),
         (None, "spec", "cannot say an unknown sharding"),
         ("{replicated shard_as 1}", "sdy", r"its shard group \(shard_as 1\)"),

@@ -112,6 +112,7 @@ def test_a_declared_mesh_is_referred_to() -> None:
         ('<mesh<["a"=2], device_ids=[0, 0]>, [{}]>', "each once", 5),
         ('<mesh<["a"=2], device_ids=[0, -1]>, [{}]>', "device -1 is negative", 26),
         ("<mesh<[], device_ids=[3]>, [{}]>", "over one device names no dims", 1),
+        ("<mesh<[], device_ids=[9999999]>, []>", "10000000 devices are more than", 21),
         ('<mesh<["a\\FF"=2]>, [{}]>', "no UTF-8", 7),
         ('#sdy.sharding_per_value<[<@m, [{}]>]>', "shardings of several values", 23),
     ],
