@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
+
 from hlosharding.cost import Machine
 from hlosharding.errors import PartitionError
 from hlosharding.ir import REDUCER_KINDS, Shape
@@ -26,6 +28,7 @@ from hlosharding.reshard.intermediates import (
     reorder_source,
     split_copies,
 )
+from hlosharding.reshard.layout import Layout, Table
 from hlosharding.reshard.objectives import OBJECTIVES, best, check_objective
 from hlosharding.reshard.piecewise import PiecewiseSearch, piecewise_plans
 from hlosharding.reshard.request import PlannedSteps, Reshard, ReshardRequest, Steps, is_partial
@@ -207,8 +210,15 @@ def _more_partial_sums(reshard: Reshard) -> Iterator[Steps]:
     kept = [adds_to[group[0]] for group in after]
     # All that one partial sum was added up over must lie in the target's group, or it would be added nowhere.
     if all(set(one) <= set(group) for one, group in zip(kept, after, strict=True)):
-        keepers = {device for group in kept for device in group}
-        yield (Keep(tuple(device in keepers for device in range(reshard.num_devices)), kind),)
+        keeps = np.isin(np.arange(reshard.num_devices), [device for group in kept for device in group])
+        if _are_copies_alike(target, np.where(keeps, source.partial_sum, -1)):
+            yield (Keep(tuple(keeps.tolist()), kind),)
+
+
+def _are_copies_alike(layout: Layout, held: Table) -> bool:
+    """Do devices that should have the same partial sum hold the same?"""
+    copies = layout.tile_codes * layout.num_partial_sums + layout.partial_sum
+    return len(np.unique(np.stack([copies, held]), axis=1).T) == len(np.unique(copies))
 
 
 def _others(reshard: Reshard, along_axes: list[PlannedSteps], best: PlannedSteps | None) -> Iterator[Steps]:

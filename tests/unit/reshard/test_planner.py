@@ -207,6 +207,14 @@ def test_copies_of_partial_sums_become_neutral_elements(source: str, target: str
     np.testing.assert_array_equal(sums, sum(terms))
 
 
+def test_copies_of_a_new_partial_sum_are_alike() -> None:
+    source = "{devices=[2,4]0,2,3,7,1,4,5,6 last_tile_dims={unreduced, replicated}}"
+    target = "{devices=[4,2]0,6,5,7,3,4,1,2 last_tile_dims={unreduced, replicated}}"
+    tiles = hs.plan_reshard((), "int32", source, target).run([np.int32(5), np.int32(7)])
+    assert [tiles[d] for d in (0, 5, 3, 1)] == [tiles[d] for d in (6, 7, 4, 2)]
+    assert sum(tiles[d] for d in (0, 5, 3, 1)) == 12
+
+
 # One device, manual groups, no elements
 
 
