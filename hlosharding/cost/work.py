@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import lru_cache
 from math import ceil, inf, log2, prod
 from numbers import Real
@@ -63,6 +64,7 @@ class OpWork(NamedTuple):
 
 
 NOTHING = OpWork(0.0, 0.0, 0.0)
+_ONE_STEP = OpWork(1.0, 0.0, 0.0)
 
 SPECIAL: Registry[str, Callable[[Instruction], OpWork]] = Registry("op costs")
 
@@ -143,11 +145,9 @@ def _product(op: Instruction, batch: int, rows: int, columns: int, depth: int) -
 def _ragged_dot(op: Instruction) -> OpWork:
     dims, ragged, _ = op.ragged_dims
     depth = prod(op.operands[0].shape.dims[d] for d in dims.lhs_contracting)
-    size, columns = op.shape.size, max(1, op.shape.dims[-1])
-    if set(ragged) <= set(dims.lhs_contracting):
-        # The result has a group dim, and each of its slices sums its own part of the contracted dim only.
-        size //= max(1, op.shape.dims[0])
-    return _product(op, 1, size // columns, columns, depth)
+    # With a contracted ragged dim the result's first counts groups, each of which sums its own part of it only.
+    made = op.shape.dims[1:] if set(ragged) <= set(dims.lhs_contracting) else op.shape.dims
+    return _product(op, 1, prod(made[:-1]), prod(made[-1:]), depth)
 
 
 @SPECIAL.register("convolution")
@@ -191,20 +191,41 @@ def valid_positions(size: int, out: int, window: WindowDim) -> int:
 
 
 def _work_applied(op: Instruction, index: int, times: float, *, bytes: float | None = None) -> OpWork:
-    flops, transcendentals = computation_flops(op.called[index]) if index < len(op.called) else (1.0, 0.0)
+    inside = _work_inside(op.called[index]) if index < len(op.called) else _ONE_STEP
     moved = traffic_bytes(op) if bytes is None else bytes
-    return OpWork(flops * times, transcendentals * times, moved, None, _first(op.shape).element_type)
+    flops, transcendentals = inside.flops * times, inside.transcendentals * times
+    return OpWork(flops, transcendentals, moved, None, _first(op.shape).element_type)
 
 
-def computation_flops(computation: Computation) -> tuple[float, float]:
-    """FLOPs and transcendentals of an applied computation (a reducer, a fusion)."""
-    flops = transcendentals = 0.0
-    for i in computation.instructions:
-        if i.opcode not in FREE:
-            cost = op_work(i)
-            flops += cost.flops
-            transcendentals += cost.transcendentals
-    return flops, transcendentals
+_known: ContextVar[dict[Computation, OpWork] | None] = ContextVar("work inside computations", default=None)
+
+
+def _work_inside(computation: Computation) -> OpWork:
+    """Work of an applied computation (a reducer, a fusion), its last product's sizes and element type; no bytes.
+
+    Each is looked at once for each op that is asked about: where one applies the next twice, and so on, twice as many
+    ways lead to each further one.
+    """
+    known = _known.get()
+    if known is None:
+        token = _known.set({})
+        try:
+            return _work_inside(computation)
+        finally:
+            _known.reset(token)
+    if computation not in known:
+        known[computation] = _add_up(computation)
+    return known[computation]
+
+
+def _add_up(computation: Computation) -> OpWork:
+    found = NOTHING
+    for op in computation.instructions:
+        work = op_work(op)
+        product = found if work.matrix is None else work
+        flops, transcendentals = found.flops + work.flops, found.transcendentals + work.transcendentals
+        found = OpWork(flops, transcendentals, 0.0, product.matrix, product.dtype)
+    return found
 
 
 def _first(shape: Shape) -> Shape:
@@ -458,16 +479,10 @@ def flash_attention(
 @SPECIAL.register("fusion")
 def _fusion(op: Instruction) -> OpWork:
     body = op.called[0]
-    flops = transcendentals = 0.0
-    matrix, dtype = None, _first(op.shape).element_type
-    for i in body.instructions:
-        cost = op_work(i)
-        flops += cost.flops
-        transcendentals += cost.transcendentals
-        if cost.matrix is not None:
-            matrix, dtype = cost.matrix, cost.dtype
+    inside = _work_inside(body)
     moved = sum(_bytes_read(p) for p in body.instructions if p.opcode == "parameter") + _bytes_written(body.root)
-    return OpWork(flops, transcendentals, moved, matrix, dtype)
+    dtype = inside.dtype if inside.matrix is not None else _first(op.shape).element_type
+    return inside._replace(bytes=moved, dtype=dtype)
 
 
 def _bytes_read(parameter: Instruction) -> float:

@@ -297,3 +297,38 @@ def test_a_fusion_computes_its_body_and_moves_its_ends() -> None:
     assert work.flops == 64
     # One row read, one index, one row of y, one row written.
     assert work.bytes == 256 + 4 + 256 + 256
+
+
+@pytest.mark.parametrize("op", ["map({}), dimensions={{0}}, to_apply={}", "fusion({}), kind=kLoop, calls={}"])
+def test_computations_that_apply_the_next_one_twice(op: str) -> None:
+    """A million million ways lead to the one addition."""
+    array = "f32[]" if op.startswith("map") else "f32[8]"
+    head = f"twice0 {{ p = {array} parameter(0)  ROOT s = {array} add(p, p) }}\n"
+    inner = op.replace("{{0}}", "{{}}")
+    for n in range(40):
+        first, second = (inner.format(value, f"twice{n}") for value in "pa")
+        head += f"twice{n + 1} {{ p = {array} parameter(0)  a = {array} {first}  ROOT s = {array} {second} }}\n"
+    work = one(f"x = f32[8] parameter(0)  ROOT r = f32[8] {op.format('x', 'twice40')}", head=head)
+    assert work.flops == 8 * 2.0**40
+
+
+RAGGED = "lhs_contracting_dims={{{}}}, rhs_contracting_dims={{{}}}, lhs_ragged_dims={{0}}{}"
+
+
+@pytest.mark.parametrize(
+    ("lhs", "rhs", "result", "dims", "flops"),
+    [
+        ((6, 4), (3, 4, 5), (6, 5), RAGGED.format(1, 1, ", rhs_group_dims={0}"), 2 * 6 * 4 * 5),
+        ((6, 4), (6, 5), (3, 4, 5), RAGGED.format(0, 0, ""), 2 * 6 * 4 * 5),
+        ((6,), (6, 5), (3, 5), RAGGED.format(0, 0, ""), 2 * 6 * 5),
+        ((6,), (6,), (3,), RAGGED.format(0, 0, ""), 2 * 6),
+    ],
+)
+def test_each_row_of_a_ragged_product_is_multiplied_once(
+    lhs: tuple[int, ...], rhs: tuple[int, ...], result: tuple[int, ...], dims: str, flops: float
+) -> None:
+    x, y, z = (f"f32[{','.join(map(str, sizes))}]" for sizes in (lhs, rhs, result))
+    text = (
+        f"a = {x} parameter(0)  b = {y} parameter(1)  g = s32[3] parameter(2)  ROOT r = {z} ragged-dot(a, b, g), {dims}"
+    )
+    assert one(text).flops == flops
