@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
+from hlosharding.errors import RuleError
 from hlosharding.ir import RULE_MARK, Instruction, Module
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.registry import Registry
@@ -82,13 +84,25 @@ def custom_call(inst: Instruction) -> Signature | DataFlow | Opaque:
     if target in targets.MANUAL_CONVERSIONS:
         return DataFlow("manual")
     said = users_calls.get(registered_name(inst))
-    rule = said.rule if said is not None else known_rules.get(target) or _carried_rule(inst)
+    if said is None and target in known_rules:
+        return _by_known_rule(inst, known_rules[target])
+    rule = said.rule if said is not None else _carried_rule(inst)
     if rule is None:
         name = next(reversed(_kernel_names(inst)), target)
         return Opaque(f"no rule for custom call {name!r}: register one with hlosharding.register_rule")
     signature = rule(inst)
     check_signature(signature, inst)
     return signature
+
+
+def _by_known_rule(inst: Instruction, rule: Rule) -> Signature | Opaque:
+    # A stranger's call may bear the name of one that is known, and be another.
+    with suppress(LookupError, RuleError):
+        signature = rule(inst)
+        check_signature(signature, inst)
+        if signature.operands and signature.results:
+            return signature
+    return Opaque(f"custom call {inst.custom_call_target!r} has not the operands and results that its rule is for")
 
 
 _PALLAS, _SHARD_MAP = "pallas_call", "shard_map"

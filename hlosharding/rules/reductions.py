@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hlosharding.errors import RuleError
 from hlosharding.ir import Instruction, reducer_kind
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.rules.signature import Reduce, Signature, SignatureMaker, Whole, same_dims
@@ -57,6 +58,8 @@ def topk(inst: Instruction) -> Signature:
     """Values and indices of the last dim's largest: that dim whole, all others pass."""
     make = SignatureMaker(inst)
     shape = inst.operands[0].shape
+    if any(leaf.rank != shape.rank for leaf in inst.shape.leaves):
+        raise RuleError(f"the largest of {shape} are no {inst.shape}", where=repr(inst))
     leaves = range(len(inst.shape.leaves))
     for dim, size in enumerate(shape.dims[:-1]):
         make.factor(f"d{dim}", size, [(0, dim)], [(i, dim) for i in leaves])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hlosharding.rules import signature_of
+import hlosharding as hs
+from hlosharding.rules import Opaque, signature_of
 from tests.support.propagated_texts import module, run
 
 ROWS = "{devices=[2,1,1]<=[2]}"
@@ -27,3 +28,26 @@ def test_batch_dims_are_read_as_xla_reads_them(said: str, factors: str, found: s
     )
     assert str(signature_of(module(body).by_name("b"))) == factors
     assert str(run(body).shardings["b"]) == str(found)
+
+
+# What such a call means its target alone says, and a stranger's may be another.
+@pytest.mark.parametrize(
+    ("target", "given", "made"),
+    [
+        ("TopK", ["f32[4]"], "f32[]"),
+        ("TopK", ["f32[]"], "f32[]"),
+        ("TopK", [], "f32[4]"),
+        ("ResizeNearest", ["f32[4]"], "f32[4,4]"),
+        ("lapack_sgetrf_ffi", [], "f32[4,4]"),
+        ("lapack_strsm_ffi", ["f32[4]", "f32[4]"], "f32[2,4,4]"),
+        ("cu_threefry2x32_ffi", ["u32[4]"], "()"),
+        ("cu_threefry2x32_ffi", [], "u32[4]"),
+    ],
+)
+def test_a_call_that_only_bears_a_known_name_is_a_strangers(target: str, given: list[str], made: str) -> None:
+    operands = "".join(f"  x{n} = {shape} parameter({n})\n" for n, shape in enumerate(given))
+    names = ", ".join(f"x{n}" for n in range(len(given)))
+    body = f'{operands}  ROOT c = {made} custom-call({names}), custom_call_target="{target}"'
+    call = module(body).by_name("c")
+    assert isinstance(signature_of(call), Opaque)
+    assert hs.partition(module(body), num_partitions=2).module.entry.root.shape == call.shape
