@@ -212,9 +212,11 @@ class _Composition:
                 if len(set(kinds)) > 1 or extent in _extents_of(self._tensors[op][place]):
                     self._whole.add(extent)
                 partial[extent] = next(filter(None, kinds))
+        # By a piece of the predicate no device can tell which way to go.
         if op.opcode == "conditional":
-            # By a piece of the predicate no device can tell which way to go.
             self._whole |= self._partial[op.operands[0]][0].keys()
+        elif op.opcode == "while":
+            self._whole |= self._partial[while_parts(op).condition.root][0].keys()
 
     def signature(self) -> Signature:
         """Of parameters and results."""

@@ -36,6 +36,10 @@ def repeated(x: Any, w: Any) -> Any:
     return jax.lax.fori_loop(0, 3, lambda _, carry: jnp.tanh(carry @ w), x)
 
 
+def grown(x: Any) -> Any:
+    return jax.lax.while_loop(lambda x: (x < 9).any(), lambda x: x * x + 1, x)
+
+
 HEADS = (2, 64, 8, 16)
 GROUPS = (2, 32, 4, 16)
 # A function, its shapes, its rule, which factors are split freely, and what adds up (or the like) the pieces of others.
@@ -53,7 +57,23 @@ CASES: dict[str, tuple[Any, list[tuple[int, ...]], str, str, dict[str, str]]] = 
     "a matrix by itself": (lambda x: x @ x.T, [ROWS], "a b -> _ _", "", {"b": "add"}),
     "scan over time": (lambda x: jax.lax.cumsum(x, 0), [ROWS], "a b -> a b", "b", {}),
     "loop": (repeated, [(8, 4), (4, 4)], "a b, _ _ -> a b", "a", {}),
-    "branches": (lambda x: jax.lax.cond(True, jnp.sin, jnp.cos, x), [ROWS], "a b -> a b", "ab", {}),
+    "branches": (lambda s, x: jax.lax.cond(s > 0, jnp.sin, jnp.cos, x), [(), ROWS], ", a b -> a b", "ab", {}),
+    "until all are large": (grown, [ROWS], "a b -> a b", "", {}),
+    "as many trips as any needs": (
+        lambda x, y: jax.lax.while_loop(lambda c: (c[1] < 9).any(), lambda c: (-c[0], c[1] + 1), (x, y))[0],
+        [ROWS, (4,)], "a b, c -> a b", "ab", {},
+    ),
+    "by whether any is large": (
+        lambda x: jax.lax.cond((x > 9).any(), jnp.sin, jnp.cos, x), [ROWS], "a b -> a b", "", {},
+    ),
+    "sums of either branch": (
+        lambda s, x: jax.lax.cond(s > 0, lambda x: x.sum(0), lambda x: (2 * x).sum(0), x),
+        [(), ROWS], ", a b -> b", "b", {"a": "add"},
+    ),
+    "sums or largest": (
+        lambda s, x: jax.lax.cond(s > 0, lambda x: x.sum(0), lambda x: x.max(0), x),
+        [(), ROWS], ", a b -> b", "b", {},
+    ),
     "two results": (lambda x: (jnp.sin(x), x.sum(1)), [ROWS], "a b -> a b, a", "a", {"b": "add"}),
     "one is not read": (lambda x, y: x, [ROWS, (4,)], "a b, c -> a b", "ab", {}),
     "positions count": (lambda x: x * jnp.arange(8.0)[:, None], [ROWS], "a b -> a b", "b", {}),
