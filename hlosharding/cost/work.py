@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import lru_cache
 from math import ceil, inf, log2, prod
@@ -389,13 +390,15 @@ def _custom_call(op: Instruction) -> OpWork:
     said = users_calls.get(registered_name(op))
     if said is not None and said.cost is not None:
         return _said_cost(op, said.cost(op))
-    if "gemm" in target or "matmul" in target:
-        return _library_product(op)
+    # What bears such a name and is no such product moves its bytes.
+    with suppress(LookupError, ValueError):
+        if "gemm" in target or "matmul" in target:
+            return _library_product(op)
+        if target.startswith("__cudnn$conv") and op.window and target.endswith("Forward"):
+            return _convolution(op)
     found = fused_attention(op)
     if found is not None:
         return _fused_attention(op, found)
-    if target.startswith("__cudnn$conv") and op.window and target.endswith("Forward"):
-        return _convolution(op)
     if target in targets.ANNOTATIONS:
         return NOTHING
     return OpWork(0.0, 0.0, traffic_bytes(op))
@@ -421,15 +424,9 @@ def _said_cost(op: Instruction, found: EstimatedCost) -> OpWork:
 
 
 def _library_product(op: Instruction) -> OpWork:
-    """A matrix product of cuBLAS, whose dims stand in its backend config, or of oneDNN (plain rows times columns).
-
-    What bears such a name and is no such product moves its bytes.
-    """
-    try:
-        lhs, rhs = (operand.shape.dims for operand in op.operands[:2])
-        batch, rows, depth, columns = matrix_sizes(lhs, rhs, _stated_dims(op) or _plain_dims(len(lhs), len(rhs)))
-    except (LookupError, ValueError):
-        return OpWork(0.0, 0.0, traffic_bytes(op))
+    """A matrix product of cuBLAS, whose dims stand in its backend config, or of oneDNN (plain rows times columns)."""
+    lhs, rhs = (operand.shape.dims for operand in op.operands[:2])
+    batch, rows, depth, columns = matrix_sizes(lhs, rhs, _stated_dims(op) or _plain_dims(len(lhs), len(rhs)))
     return _product(op, batch, rows, columns, depth)
 
 

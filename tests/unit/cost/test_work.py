@@ -266,6 +266,25 @@ def test_what_is_called_a_product_and_is_none_moves_its_bytes(given: str) -> Non
     assert (work.flops, work.bytes) == (0, 4 * (read + 8 * 4))
 
 
+CUDNN = 'custom_call_target="__cudnn$convForward", window={size=3x3 pad=1_1x1_1}'
+
+
+def test_a_convolution_by_cudnn_reads_what_is_there() -> None:
+    work = one(
+        "x = f32[2,3,8,8] parameter(0)  y = f32[4,3,3,3] parameter(1)\n"
+        f" ROOT r = (f32[2,4,8,8], u8[9]) custom-call(x, y), {CUDNN}, dim_labels=bf01_oi01->bf01"
+    )
+    # Along each dim of 8, 22 of the 24 places lie within.
+    assert work.flops == 2 * (2 * 4 * 3) * 22 * 22
+
+
+@pytest.mark.parametrize("given", ["", "x", "x, x"])
+def test_what_is_called_a_convolution_and_is_none_moves_its_bytes(given: str) -> None:
+    for labels in ("", ", dim_labels=bf01_oi01->bf01"):
+        work = one(f"x = f32[4] parameter(0)  ROOT r = f32[4] custom-call({given}), {CUDNN}{labels}")
+        assert (work.flops, work.bytes) == (0, 16 * (1 + given.count("x")))
+
+
 def test_a_product_whose_config_names_dims_that_are_not_there_moves_its_bytes() -> None:
     config = '{"dot_dimension_numbers":{"lhs_contracting_dimensions":["7"],"rhs_contracting_dimensions":["0"]}}'
     work = one(
