@@ -222,6 +222,8 @@ def _work_inside(computation: Computation) -> OpWork:
 def _add_up(computation: Computation) -> OpWork:
     found = NOTHING
     for op in computation.instructions:
+        if op.opcode in FREE:
+            continue
         work = op_work(op)
         product = found if work.matrix is None else work
         flops, transcendentals = found.flops + work.flops, found.transcendentals + work.transcendentals
