@@ -20,7 +20,7 @@ from hlosharding.sharding.tile_assignment import TileAssignment
 
 @memoised
 def transpose_sharding(sharding: HloSharding, perm: Sequence[int]) -> HloSharding:
-    """Result dim i is split as `sharding`'s data dim perm[i].
+    """Result dim i is split as `sharding`'s dim perm[i]; `perm` lists the data dims, or all tile dims.
 
     >>> str(transpose_sharding(HloSharding.iota_tile((2, 4)), (1, 0)))
     '{devices=[4,2]<=[2,4]T(1,0)}'
@@ -28,9 +28,15 @@ def transpose_sharding(sharding: HloSharding, perm: Sequence[int]) -> HloShardin
     if not sharding.is_tiled():
         return sharding
     rank, tiles = sharding.tiled_data_rank, sharding.tiles
-    if sorted(perm) != list(range(rank)):
+    if len(perm) == rank:
+        perm = (*perm, *range(rank, len(tiles.dims)))
+    if len(perm) != len(tiles.dims) or sorted(perm[rank:]) != list(range(rank, len(tiles.dims))):
         raise ShardingError(f"{tuple(perm)} does not permute the dims of {sharding}")
-    return sharding.with_tiles(tiles.transpose((*perm, *range(rank, len(tiles.dims)))))
+    moved = tiles.transpose(perm)
+    types: tuple[SubgroupType, ...] = tuple(sharding.subgroup_types[p - rank] for p in perm[rank:])
+    if types == sharding.subgroup_types:
+        return sharding.with_tiles(moved)
+    return HloSharding.subgroup(moved, types, sharding.metadata)
 
 
 @memoised

@@ -46,6 +46,7 @@ def test_transpose():
     )
     partial = parse("{devices=[2,4,2]<=[16] last_tile_dim_replicate}")
     assert str(transpose_sharding(partial, (1, 0))) == "{devices=[4,2,2]<=[2,4,2]T(1,0,2) last_tile_dim_replicate}"
+    assert transpose_sharding(partial, (1, 0, 2)) == transpose_sharding(partial, (1, 0))
     with pytest.raises(ShardingError):
         transpose_sharding(partial, (2, 0, 1))
 
