@@ -6,11 +6,12 @@ it, or the sum of some of its terms; a reduction that is missing, or made twice,
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from functools import reduce
 from math import prod
+from operator import and_, or_
 
 from hlosharding.errors import ScheduleError
 
@@ -118,7 +119,8 @@ def _add(several: Sequence[Shares]) -> Shares:
         if [s for s in shares if not s.is_sum] != [s for s in first if not s.is_sum]:
             raise ScheduleError(f"{_text(first)} and {_text(shares)} do not add")
     axes = {share.axis: share.size for shares in several for share in shares if share.is_sum}
-    terms = {axis: [_all_terms(shares, axis, size) for shares in several] for axis, size in axes.items()}
+    wholes = [Share(axis, size, tuple(range(size)), is_sum=True) for axis, size in axes.items()]
+    terms = {whole.axis: [_terms_along(whole, shares) for shares in several] for whole in wholes}
     unlike = {axis: shares for axis, shares in terms.items() if len(set(shares)) > 1}
     united = [_unite(shares) for shares in terms.values()]
     if len(unlike) > 1:
@@ -128,9 +130,9 @@ def _add(several: Sequence[Shares]) -> Shares:
     return tuple(sorted([*(share for share in first if not share.is_sum), *united]))
 
 
-def _all_terms(shares: Shares, axis: str, size: int) -> Share:
+def _terms_along(whole: Share, shares: Shares) -> Share:
     """All of them, where a value is summed along an axis already."""
-    return next((s for s in shares if s.axis == axis), Share(axis, size, tuple(range(size)), is_sum=True))
+    return next((s for s in shares if s.axis == whole.axis), whole)
 
 
 def _unite(shares: Sequence[Share]) -> Share:
@@ -143,18 +145,33 @@ def _unite(shares: Sequence[Share]) -> Share:
 
 def _check_tiles(axes: Sequence[Sequence[Share]]) -> None:
     """Raises ScheduleError unless values, each the terms in a box of members, are all of a box, and each term once."""
-    boxes = [tuple(frozenset(share.members) for share in box) for box in zip(*axes, strict=True)]
-    for box, other in combinations(range(len(boxes)), 2):
-        common = [a & b for a, b in zip(boxes[box], boxes[other], strict=True)]
-        if all(common):
-            term = " and ".join(f"{min(m)} of {shares[0].axis}" for m, shares in zip(common, axes, strict=True))
+    boxes = list(zip(*axes, strict=True))
+    for number, met in enumerate(zip(*map(_find_meeting, axes), strict=True)):
+        others = reduce(and_, met) & ~(1 << number)
+        if others:
+            both = zip(boxes[number], boxes[(others & -others).bit_length() - 1], strict=True)
+            term = " and ".join(f"{min({*a.members} & {*b.members})} of {a.axis}" for a, b in both)
             raise ScheduleError(f"term {term} is in the sum twice", remedy="reduce each term once")
     whole = [_unite(shares) for shares in axes]
     # Boxes of which no two overlap fill the box around them just where they have as many terms.
-    there, wanted = sum(prod(map(len, box)) for box in boxes), prod(len(share.members) for share in whole)
+    sizes = ([len(share.members) for share in box] for box in boxes)
+    there, wanted = sum(map(prod, sizes)), prod(len(share.members) for share in whole)
     if there != wanted:
         what = f"{there} of {wanted} terms of {' and '.join(share.axis for share in whole)} do not add up to a part"
         raise ScheduleError(what, remedy="sum along one axis after the other, or add the terms that are missing")
+
+
+def _find_meeting(shares: Sequence[Share]) -> list[int]:
+    """Of each share along an axis those that have a member in common with it, as bits: pairs of a thousand values would
+    take seconds."""
+    places, having = defaultdict[Share, int](int), defaultdict[int, int](int)
+    for number, share in enumerate(shares):
+        places[share] |= 1 << number
+    for share, own in places.items():
+        for member in share.members:
+            having[member] |= own
+    met = {share: reduce(or_, map(having.__getitem__, share.members)) for share in places}
+    return [met[share] for share in shares]
 
 
 def _check_once(shares: Sequence[Share]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import product
 
 import pytest
@@ -68,6 +69,17 @@ def test_what_is_missing_is_counted() -> None:
     corner = [(Share("data", 2, (d,), is_sum=True), Share("micro", 2, (m,), is_sum=True)) for d, m in ((0, 0), (1, 1))]
     with pytest.raises(ScheduleError, match="2 of 4 terms of data and micro do not add up"):
         join_shares(corner, is_sum=True)
+
+
+def test_many_terms_are_checked_soon() -> None:
+    terms = [
+        tuple(Share(a, 64, (n,), is_sum=True) for a, n in zip("dm", divmod(k, 64), strict=True)) for k in range(4096)
+    ]
+    began = time.process_time()
+    assert join_shares(terms, is_sum=True) == ()
+    with pytest.raises(ScheduleError, match="term 63 of d and 63 of m is in the sum twice"):
+        join_shares([*terms, terms[-1]], is_sum=True)
+    assert time.process_time() - began < 2
 
 
 def test_what_is_there_twice_is_named() -> None:
