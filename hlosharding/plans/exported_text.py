@@ -111,7 +111,8 @@ def _node(tree: Any) -> Any:
     leaves = jax.tree.leaves(tree)
     if leaves and all(leaf == leaves[0] for leaf in leaves):
         return leaves[0]
-    if type(tree) is dict:
+    # Other keys, as those of enumerations, need not read as they are printed.
+    if type(tree) is dict and {type(key) for key in cast("dict[Any, Any]", tree)} <= {bool, bytes, int, str}:
         return {key: _node(each) for key, each in cast("dict[Any, Any]", tree).items()}
     # Of these types themselves: what is derived from them, as named tuples are, has another literal.
     if type(tree) in (list, tuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from enum import IntEnum
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -202,6 +203,22 @@ def test_structures_of_other_libraries_are_made_from_the_arguments(mesh: Mesh) -
     found = executed(plan)
     assert found["in_shardings"](*arguments) == plan.in_shardings
     assert found["out_shardings"](nested(*arguments)) == plan.out_shardings
+
+
+class Part(IntEnum):
+    ENCODER = 0
+    DECODER = 1
+
+
+def test_keys_that_do_not_read_as_they_are_printed_are_left_to_the_arguments(mesh: Mesh) -> None:
+    arguments = ({Part.ENCODER: jnp.ones((8, 8)), Part.DECODER: jnp.ones((8, 4))},)
+    shardings = ({Part.ENCODER: P("data"), Part.DECODER: P(None, "model")},)
+
+    def product(w: Any) -> Any:
+        return w[Part.ENCODER] @ w[Part.DECODER]
+
+    plan = export_plan(hs.trace(product, mesh=mesh, in_shardings=shardings)(*arguments))
+    assert executed(plan)["in_shardings"](*arguments) == plan.in_shardings
 
 
 def test_dropped_arguments_and_random_keys(mesh: Mesh) -> None:
