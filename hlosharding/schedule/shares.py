@@ -57,7 +57,9 @@ class Share:
 
 
 def check_pieces(count: int) -> int:
-    """Into how many pieces a whole is cut.  Raises ScheduleError for more than can be listed."""
+    """Into how many pieces a whole is cut.  Raises ScheduleError for none, and for more than can be listed."""
+    if count < 1:
+        raise ScheduleError(f"{count} pieces are no whole", remedy="take one or more")
     if count > MOST_PIECES:
         raise ScheduleError(f"{count} pieces are more than the {MOST_PIECES} that can be listed", remedy="take fewer")
     return count

@@ -83,6 +83,31 @@ def without_layout_calls(module: Module) -> Module:
     return made
 
 
+def pack_results(module: Module) -> Module:
+    """The same program with a tuple of arrays as its result, as that of traced functions: no carry, no nested tuple."""
+    if module.entry.root.opcode == "tuple" and all(each.shape.is_array for each in module.entry.results):
+        return module
+    made = module.clone()
+    root, names = made.entry.root, rewrite.names_of(made)
+    arrays = list(_arrays_of(root, names))
+    end, name = len(made.entry.instructions), rewrite.free_name(names, "results")
+    made.entry.set_root(rewrite.insert(made.entry, end, "tuple", None, arrays, name=name))
+    made.renumber()
+    return made
+
+
+def _arrays_of(value: Instruction, names: set[str]) -> Iterator[Instruction]:
+    """What a value holds, taken out of it at the end of its computation."""
+    if not value.shape.is_tuple:
+        yield value
+        return
+    where = value.computation
+    for number in range(len(value.shape.tuple_shapes)):
+        name, end = rewrite.free_name(names, f"{value.name}_{number}"), len(where.instructions)
+        made = rewrite.insert(where, end, "get-tuple-element", None, (value,), name=name, tuple_index=number)
+        yield from _arrays_of(made, names)
+
+
 def _updates(inst: Instruction) -> bool:
     """Does the op read gradients, and stands in no differentiated function itself?"""
     return "jvp(" not in inst.op_name and any(operand.is_backward for operand in inst.operands)

@@ -19,7 +19,7 @@ from hlosharding.partitioner import linear_operands
 from hlosharding.propagation import propagate
 from hlosharding.schedule.cutting.batch_flow import find_batch_flow
 from hlosharding.schedule.cutting.microbatch_number import take_number
-from hlosharding.schedule.cutting.microbatched import Microbatched, place_in_source
+from hlosharding.schedule.cutting.microbatched import Microbatched, pack_results, place_in_source
 from hlosharding.schedule.cutting.openings import name_openings
 from hlosharding.schedule.cutting.sums_in_loops import insert_sum_behind, move_sums_behind_loops
 from hlosharding.schedule.cutting.time_axis import partition_over_time
@@ -40,10 +40,9 @@ def cut_microbatches(module: Module, batch: Mapping[int, int], count: int) -> Mi
     (['f32[4,2]', 'f32[2,4]'], ['f32[]'])
     """
     check_pieces(count)
-    given = module.clone()
+    given = pack_results(module).clone()
     given.num_partitions = 1
     given.shardings = {}
-    _make_tuple(given)
     if count == 1:
         return Microbatched(given, 1, frozenset(), batch, {})
     _copy_broadcasts(given)
@@ -54,7 +53,7 @@ def cut_microbatches(module: Module, batch: Mapping[int, int], count: int) -> Mi
     # Parameters are as said, or whole.  Left open, those that a loop carries beside the batch (in brax metrics and
     # actions) got the batch's split, and one stage with two microbatches asked for half of them.
     made = partition_over_time(propagate(given, to_outputs=True, to_parameters=False), count)
-    joined = _split_dims(made)
+    lying = made.sharding(made.entry.root)
     made.num_partitions = 1
     made.shardings = {}
     number = take_number(made)
@@ -63,6 +62,7 @@ def cut_microbatches(module: Module, batch: Mapping[int, int], count: int) -> Mi
     behind_loops = move_sums_behind_loops(made, own, names)
     # In computations what is marked is a term already, whose sum stands behind the loop: a copy that sums nothing.
     sums = [inst for inst in _mark_sums(made, count, names) if inst.computation is made.entry]
+    joined = _split_dims(made.entry.root, lying, count)
     for inst in sums:
         _copy_term(inst, names)
     made.renumber()
@@ -75,17 +75,8 @@ def cut_microbatches(module: Module, batch: Mapping[int, int], count: int) -> Mi
         found = replace(found, sums=found.sums - equal)
     found = name_openings(found)
     _check_repeated(found)
+    _check_results(found)
     return found
-
-
-def _make_tuple(module: Module) -> None:
-    """Let the entry's result be a tuple, as that of most traced functions."""
-    root = module.entry.root
-    if not root.shape.is_tuple:
-        name = rewrite.fresh_name(module, "results")
-        end = len(module.entry.instructions)
-        module.entry.set_root(rewrite.insert(module.entry, end, "tuple", None, (root,), name=name))
-        module.renumber()
 
 
 def _copy_broadcasts(module: Module) -> None:
@@ -121,6 +112,18 @@ def _check_repeated(program: Microbatched) -> None:
         )
 
 
+def _check_results(program: Microbatched) -> None:
+    """ScheduleError for a result that is the same in each microbatch, and comes of an op that gives what differs, too:
+    there is one of it for each, and no op that takes one of them for the whole."""
+    for number, inst in enumerate(program.module.entry.results):
+        if inst in program.varying and number not in program.joined:
+            raise ScheduleError(
+                f"%{inst.name}, a result, is the same in each microbatch, and made together with what differs",
+                where=place_in_source(inst),
+                remedy="make it in a loop, or branch, of its own, or take one microbatch",
+            )
+
+
 def _sharding(parameter: Instruction, batch: Mapping[int, int], count: int) -> HloSharding:
     dim = batch.get(parameter.parameter_number)
     if dim is None:
@@ -150,15 +153,27 @@ def _split_along(shape: Shape, dim: int | None, count: int) -> HloSharding:
     return HloSharding.parse(f"{{devices=[{ways}]<=[{count}]}}")
 
 
-def _split_dims(module: Module) -> dict[int, int]:
+def _split_dims(root: Instruction, sharding: HloSharding | None, count: int) -> dict[int, int]:
     """Of the results that lie in tiles, by number, the dim along which they are split."""
-    sharding = module.sharding(module.entry.root)
     leaves = sharding.leaves if sharding is not None else ()
+    results = enumerate(zip(root.operands, leaves, strict=False))
     return {
-        number: next(dim for dim, ways in enumerate(leaf.data_dims) if ways > 1)
-        for number, leaf in enumerate(leaves)
+        number: _split_dim(result, leaf, count)
+        for number, (result, leaf) in results
         if leaf.is_tiled() and max(leaf.data_dims) > 1
     }
+
+
+def _split_dim(result: Instruction, sharding: HloSharding, count: int) -> int:
+    """The one along which its pieces are joined.  Raises ScheduleError where they do not lie along one, in order."""
+    ways = sharding.data_dims
+    if max(ways) < count or sharding.tiles.array.ravel().tolist() != list(range(count)):
+        raise ScheduleError(
+            f"%{result.name}, a result, has the microbatches along several dims, or in another order: {sharding}",
+            where=place_in_source(result),
+            remedy="let each result have the batch's order along one dim, or take one microbatch",
+        )
+    return ways.index(count)
 
 
 def _mark_sums(module: Module, count: int, names: NameUniquer) -> list[Instruction]:
@@ -212,7 +227,7 @@ def _multiply(inst: Instruction, count: int) -> None:
     module, where, shape = inst.module, inst.computation, inst.shape
     names = [rewrite.fresh_name(module, f"{inst.name}_{what}") for what in ("count", "counts")]
     scalar, place = shape.with_dims(()), where.instructions.index(inst)
-    literal = np.array(count, scalar.dtype)
+    literal = np.array(count).astype(scalar.dtype)  # of few bits it wraps around, as the sum does
     number = rewrite.insert(where, place, "constant", scalar, (), name=names[0], like=inst, literal=literal)
     spread = rewrite.insert(where, place + 1, "broadcast", shape, (number,), name=names[1], like=inst, dimensions=())
     rewrite.change_opcode(inst, "multiply", (inst.operands[0], spread))

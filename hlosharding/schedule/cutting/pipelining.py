@@ -17,7 +17,7 @@ from hlosharding.partitioner import PartitionOptions
 from hlosharding.schedule.cutting.kept_splits import StageAxes
 from hlosharding.schedule.cutting.layer_loops import LayerLoop
 from hlosharding.schedule.cutting.loop_fission import Fission, cut_loops, find_loops_over_layers, leave_uncut
-from hlosharding.schedule.cutting.microbatched import Microbatched, without_layout_calls
+from hlosharding.schedule.cutting.microbatched import Microbatched, pack_results, without_layout_calls
 from hlosharding.schedule.cutting.microbatches import cut_microbatches
 from hlosharding.schedule.cutting.pieces import Part, cut_parts
 from hlosharding.schedule.cutting.said_stages import Said, check_known, count_said_stages
@@ -123,6 +123,8 @@ class StageLayout:
         order, chunks = order_and_chunks(schedule or "")
         splits = order in SPLIT_BACKWARD
         if not isinstance(stages, Mapping):
+            if stages < 1:
+                raise ScheduleError(f"{stages} stages hold no program", remedy="take one or more")
             return cls(stages, chunks, splits, even, tuple(layers))
         submeshes, rest = divmod(count_said_stages(stages), chunks)
         if rest or not submeshes:
@@ -145,7 +147,8 @@ class Cutter:
     """A traced program that is cut in several ways: what these have in common is done once."""
 
     def __init__(self, module: Module, batch: Sequence[str | int], donate: Sequence[str | int] = ()) -> None:
-        self.module, self.batch = without_layout_calls(module), frozenset(argument_numbers(module, batch))
+        self.module = pack_results(without_layout_calls(module))
+        self.batch = frozenset(argument_numbers(module, batch))
         self.donated = frozenset(argument_numbers(module, donate))
         self._whole = leave_uncut(self.module)
         self._seconds_of = cache(seconds_of)

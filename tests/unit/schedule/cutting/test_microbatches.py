@@ -115,6 +115,30 @@ def trips_by_a_sum(w: Any, x: Any) -> Any:
     return jax.lax.while_loop(lambda c: c.sum() < 100.0, lambda c: c * 2.0, x)
 
 
+def rows_in_groups(w: Any, x: Any) -> Any:
+    return (x @ w).reshape(2, 4, -1)
+
+
+def groups_of_rows_last(w: Any, x: Any) -> Any:
+    return (x @ w).reshape(2, 4, -1).transpose(1, 0, 2)
+
+
+def rows_from_the_last(w: Any, x: Any) -> Any:
+    return (x @ w)[::-1]
+
+
+def carried_beside(w: Any, x: Any) -> Any:
+    return jax.lax.scan(lambda c, _: ((c[0] * 2, c[1] * c[0].sum()), None), (w[0], x), None, length=3)[0]
+
+
+def counted(w: Any, x: Any) -> Any:
+    return jax.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 2), (0, x))
+
+
+def chosen_beside(w: Any, x: Any) -> Any:
+    return jax.lax.cond(w[0, 0] > 0, lambda: (w, x * 2), lambda: (w * 2, x))
+
+
 LINE = statistics.__code__.co_firstlineno + 2
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "statistics over the batch": (
@@ -126,6 +150,12 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "the largest of all": (largest_of_all, "another reduction over all microbatches than a sum"),
     "neighbours": (neighbours, "needs elements of other microbatches"),
     "products of sums in a loop": (products_of_sums_in_a_loop, "before its loop, or branch, has ended"),
+    "rows in groups": (rows_in_groups, "a result, has the microbatches along several dims"),
+    "groups of rows last": (groups_of_rows_last, "a result, has the microbatches along several dims"),
+    "rows from the last": (rows_from_the_last, r"or in another order: \{devices=\[4,1\]3,2,1,0\}"),
+    "carried beside": (carried_beside, "a result, is the same in each microbatch"),
+    "counted": (counted, "a result, is the same in each microbatch"),
+    "chosen beside": (chosen_beside, "a result, is the same in each microbatch"),
     "trips by a sum": (trips_by_a_sum, "before its loop, or branch, has ended"),
 }
 
@@ -142,6 +172,53 @@ def test_refusals_name_op_and_line(name: str) -> None:
 def test_a_batch_that_cannot_be_cut_is_refused() -> None:
     with pytest.raises(ScheduleError, match="cannot be cut into 3 microbatches along dim 0"):
         cut(lambda w, x: x @ w, count=3)
+
+
+@pytest.mark.parametrize("count", [0, -2])
+def test_so_is_no_number_of_microbatches(count: int) -> None:
+    with pytest.raises(ScheduleError, match=f"{count} pieces are no whole; take one or more"):
+        cut(lambda w, x: x @ w, count=count)
+
+
+def run(function: Callable[..., Any], *given: Any, microbatches: int) -> None:
+    """Of arrays of which the last is the batch; against one device."""
+    made = hs.pipelined(hs.trace(function)(*given), batch=[len(given) - 1], stages=1, microbatches=microbatches)
+    for found, wanted in zip(made.run_reference(*given), function(*given), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_a_sum_of_what_is_the_same_in_all_counts_it_as_often() -> None:
+    def step(b: jax.Array, x: jax.Array) -> tuple[jax.Array, ...]:
+        own = jnp.broadcast_to(b, x.shape) ** 2  # split as the batch is, and no microbatch's own
+        return ((x + own).sum(0, dtype=x.dtype), (own * b).sum(0, dtype=x.dtype))
+
+    run(step, jnp.arange(3.0), jnp.ones((8, 3)), microbatches=4)
+    small = hs.trace(step)(jnp.arange(3, dtype=jnp.int8), jnp.ones((128, 3), jnp.int8))
+    cut_microbatches(small, {1: 0}, 128)  # which is no s8: it wraps around, as the sum does
+
+
+def test_rows_from_the_last_on_may_be_turned_again_and_added_up() -> None:
+    run(lambda w, x: ((x[::-1] @ w)[::-1], (x[::-1] * jnp.arange(8.0)[:, None]).sum(0)), W, X, microbatches=4)
+
+
+RESULTS = {
+    "nested": "t = (f32[8,6], f32[8,6]) tuple(x, y)  ROOT r = ((f32[8,6], f32[8,6]), f32[8,6]) tuple(t, y)",
+    "of a call": "ROOT r = (f32[8,6], f32[8,6], f32[8,6]) call(x), to_apply=twice",
+}
+
+
+@pytest.mark.parametrize("microbatches", [1, 2])
+@pytest.mark.parametrize("results", RESULTS)
+def test_each_array_of_the_result_is_one(results: str, microbatches: int) -> None:
+    module = hs.load(f"""HloModule m
+twice {{ a = f32[8,6] parameter(0)  n = f32[8,6] negate(a)
+  ROOT r = (f32[8,6], f32[8,6], f32[8,6]) tuple(a, n, n) }}
+ENTRY e {{ x = f32[8,6] parameter(0)  y = f32[8,6] negate(x)
+  {RESULTS[results]} }}""")
+    x = np.arange(48, dtype=np.float32).reshape(8, 6)
+    found = hs.pipelined(module, batch=[0], stages=1, microbatches=microbatches).run_reference(x)
+    for array, wanted in zip(found, (x, -x, -x), strict=True):
+        np.testing.assert_array_equal(array, wanted)
 
 
 def test_fused_attention_of_scanned_layers_keeps_microbatches_apart() -> None:

@@ -141,6 +141,13 @@ def test_unknown_arguments_are_refused() -> None:
         pipelined(module, batch=["nothing"], stages=2)
 
 
+@pytest.mark.parametrize("stages", [0, -1])
+def test_no_stages_are_refused(stages: int) -> None:
+    module = hs.trace(jnp.tanh)(jnp.ones((4, 4)))
+    with pytest.raises(ScheduleError, match=f"{stages} stages hold no program; take one or more"):
+        hs.pipelined(module, batch=[0], stages=stages)
+
+
 def test_results_that_are_constants_lie_where_parameters_do() -> None:
     def step(w: Any, x: Any) -> Any:
         return x @ w, jnp.ones(3), w
