@@ -140,7 +140,7 @@ class _Interpretation:
         env: dict[str, int] = {}
         for parameter, number in zip(function.parameters, arguments, strict=True):
             _define(env, parameter.name, number)
-            _check_agrees(parameter.type, type_of(self.values[number]))
+            _check_agrees(parameter.name, parameter.type, type_of(self.values[number]))
         for step in function.steps:
             try:
                 self.run_step(step, function, env, callers)
@@ -182,8 +182,10 @@ class _Interpretation:
             # What a call only hands on has its name from before.
             if isinstance(step, Call) and number >= made_before:
                 self.observer.on_name(name, number, at.name)
-        for stated, number in zip(step.stated, results, strict=False):  # a text may leave types out
-            _check_agrees(stated, type_of(self.values[number]))
+        if len(step.stated) > len(results):
+            raise ScheduleError(f"it has {len(results)} results, {len(step.stated)} types are stated")
+        for name, stated, number in zip(step.results, step.stated, results, strict=False):  # a text may leave types out
+            _check_agrees(name, stated, type_of(self.values[number]))
         if isinstance(step, Apply):
             self.gone.update(operands[n] for n in step.op.donates)
             self.observer.on_apply(step, at.name, operands, results, [self.values[n] for n in results])
@@ -208,6 +210,6 @@ def _define(env: dict[str, int], name: str, number: int) -> None:
     env[name] = number
 
 
-def _check_agrees(stated: ValueType | None, found: ValueType) -> None:
+def _check_agrees(name: str, stated: ValueType | None, found: ValueType) -> None:
     if stated is not None and stated != found:
-        raise ScheduleError(f"its type is {found}, stated as {stated}")
+        raise ScheduleError(f"%{name} is {found}, stated as {stated}")

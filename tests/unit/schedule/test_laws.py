@@ -25,7 +25,11 @@ BROKEN = {
     "read after it was overwritten": ("%v = @update(%w, %w)\n%y = @layer(%w, %x)", "%w is gone"),
     "operands on two devices": ("%y = @layer(%far, %x)", "operand 1 lies on {0}, operand 0 on {1}"),
     "sent to where it is": ("%y = send(%x) to={0}", "from {0} to {0}"),
-    "stated type": ("%y = send(%x) to={1} : f32[8,4] on {2}", "its type is f32[8,4] on {1}, stated as f32[8,4] on {2}"),
+    "stated type": ("%y = send(%x) to={1} : f32[8,4] on {2}", "%y is f32[8,4] on {1}, stated as f32[8,4] on {2}"),
+    "a type too many": (
+        "%y = send(%x) to={1} : f32[8,4] on {1}; f32[8] on {9}",
+        "it has 1 results, 2 types are stated",
+    ),
     "uneven microbatches": ("%a, %b, %y = split(%x) dim=0 parts=3 axis=micro", "cannot be cut into 3 equal parts"),
     "no such dim": ("%a, %y = split(%x) dim=2 parts=2 axis=micro", "has no dim 2"),
     "split twice along one axis": (
