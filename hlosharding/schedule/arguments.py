@@ -15,7 +15,7 @@ from hlosharding.ir import Shape
 from hlosharding.schedule.interface import is_abstract
 from hlosharding.schedule.op import Known, Value, type_of
 from hlosharding.schedule.steps import Parameter
-from hlosharding.schedule.value_type import ValueType
+from hlosharding.schedule.value_type import ValueType, check_numbers
 
 Argument = ValueType | Known | Any
 
@@ -37,16 +37,10 @@ def value_of(parameter: Parameter, given: Argument) -> Value:
 def _as_known(name: str, stated: ValueType, given: Any) -> Known:
     try:
         array = np.asarray(given)
-        if _kind_of_numbers(Shape.from_dtype(array.dtype, ())) > _kind_of_numbers(stated.shape):
-            raise ScheduleError(f"an array of {array.dtype} for {stated.shape}", remedy="convert it")
+        check_numbers(array.dtype, stated.shape)
         return Known(array, stated)
     except HloShardingError as error:
         raise ScheduleError(error.what, where=f"argument %{name}", remedy=error.remedy) from None
-
-
-def _kind_of_numbers(shape: Shape) -> int:
-    """Which numbers it is of: real ones hold integers, complex ones hold both."""
-    return 2 if shape.is_complex else int(shape.is_floating)
 
 
 def elements_of(value: Value) -> Any:

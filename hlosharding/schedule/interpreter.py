@@ -116,10 +116,9 @@ def _compute_known(op: Op, operands: Sequence[Value], made: Sequence[Value]) -> 
     known = [value for value in operands if isinstance(value, Known)]
     if len(known) < len(operands) or not op.has_meaning:
         return made
-    arrays = op.meaning([value.array for value in known], [value.type for value in known])
-    if len(arrays) != len(made):
-        raise ScheduleError(f"{op.name} computes {len(arrays)} arrays, it has the types of {len(made)}")
-    return [Known(array, type_of(value)) for array, value in zip(arrays, made, strict=True)]
+    results = [type_of(value) for value in made]
+    arrays = op.compute([value.array for value in known], [value.type for value in known], results)
+    return [Known(array, kind) for array, kind in zip(arrays, results, strict=True)]
 
 
 class _Interpretation:

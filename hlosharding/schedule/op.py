@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from hlosharding.cost import CostReport, FlopsByType, Machine, StepBreakdown
-from hlosharding.errors import ScheduleError
+from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.schedule.shares import Shares, map_shares
 from hlosharding.schedule.tiles import Tiles, compute_on_tiles, compute_on_wholes
 from hlosharding.schedule.value_type import ValueType, devices_of_all, devices_text
@@ -98,6 +98,18 @@ class Op(ABC):
     def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
         """Whole arrays in, whole arrays out; `types` are those of the operands."""
 
+    def compute(
+        self, arrays: Sequence[np.ndarray], operands: Sequence[ValueType], results: Sequence[ValueType]
+    ) -> list[np.ndarray]:
+        """The same, as arrays of the results' types.  Raises ScheduleError for others: a user wrote what they are."""
+        made = self.meaning(arrays, operands)
+        if len(made) != len(results):
+            raise ScheduleError(f"{self.name} computes {len(made)} arrays, it has the types of {len(results)}")
+        try:
+            return [kind.as_array(array) for array, kind in zip(made, results, strict=True)]
+        except HloShardingError as error:
+            raise ScheduleError(f"{self.name} computes {error.what}", remedy=error.remedy) from None
+
     def groups(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Groups:
         """Devices that must come together to do it on their tiles: each device is in one group.  Else all that take
         part are, and whole arrays are made of their tiles.
@@ -106,7 +118,7 @@ class Op(ABC):
 
     def on_tiles(self, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
         """What the devices of one group make of their tiles."""
-        return compute_on_wholes(self.meaning, tiles, operands, results)
+        return compute_on_wholes(self.compute, tiles, operands, results)
 
     @abstractmethod
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
@@ -146,7 +158,7 @@ class Tilewise(BuiltIn):
         return tuple((device,) for device in operands[0].devices)
 
     def on_tiles(self, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
-        return compute_on_tiles(self.meaning, tiles, operands, results)
+        return compute_on_tiles(self.compute, tiles, operands, results)
 
 
 Types = Callable[..., Value | Sequence[Value]]
@@ -220,7 +232,7 @@ class UserOp(Op):
     def on_tiles(self, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
         # A device alone has all of what it needs (`groups`): its tiles are the wholes.
         law = compute_on_tiles if len(tiles) == 1 else compute_on_wholes
-        return law(self.meaning, tiles, operands, results)
+        return law(self.compute, tiles, operands, results)
 
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
         seconds = self.seconds(*operands) if callable(self.seconds) else self.seconds
@@ -230,7 +242,7 @@ class UserOp(Op):
 def _with_shares(value: Value, shares: Shares) -> Value:
     if isinstance(value, Known):
         return Known(value.array, replace(value.type, shares=shares))
-    return ValueType(value.shape, value.devices, value.sharding, shares)
+    return replace(value, shares=shares)
 
 
 def no_meaning(op: Op) -> ScheduleError:

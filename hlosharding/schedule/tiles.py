@@ -16,7 +16,8 @@ from hlosharding.schedule.value_type import ValueType
 
 Tiles = Mapping[int, Sequence[np.ndarray]]
 """By device: of those values that lie on it the tiles, in the values' order."""
-Meaning = Callable[[Sequence[np.ndarray], Sequence[ValueType]], Sequence[np.ndarray]]
+Meaning = Callable[[Sequence[np.ndarray], Sequence[ValueType], Sequence[ValueType]], Sequence[np.ndarray]]
+"""Of arrays, their types and those of the results."""
 Box = tuple[tuple[int, int], ...]
 """Start and end along each dim."""
 
@@ -55,7 +56,8 @@ def compute_on_wholes(
     """What all devices that take part make of their tiles, where only the meaning of whole arrays is known."""
     given = _group_by_value(tiles, operands)
     wholes = [whole_of(own, kind) for own, kind in zip(given, operands, strict=True)]
-    made = [tiles_of(array, kind) for array, kind in zip(meaning(wholes, operands), results, strict=True)]
+    arrays = meaning(wholes, operands, results)
+    made = [tiles_of(array, kind) for array, kind in zip(arrays, results, strict=True)]
     return {device: [made[n][device] for n in numbers_held(results, device)] for device in tiles}
 
 
@@ -67,7 +69,7 @@ def compute_on_tiles(
     Of each operand and of each result one of these devices has the tile, or a device by itself has all.
     """
     given = [next(iter(own.values())) for own in _group_by_value(tiles, operands)]
-    made = meaning(given, [type_of_tile(kind) for kind in operands])
+    made = meaning(given, list(map(type_of_tile, operands)), list(map(type_of_tile, results)))
     return {device: [made[n] for n in numbers_held(results, device)] for device in tiles}
 
 

@@ -76,6 +76,17 @@ class ValueType:
         return array.astype(self.shape.dtype, copy=False)
 
 
+def check_numbers(given: Any, taken: Shape, where: str | None = None) -> None:
+    """Raise ScheduleError where numbers of a dtype are cut off: real ones to integers, complex ones to real ones."""
+    if given != taken.dtype and _kind_of_numbers(Shape.from_dtype(given, ())) > _kind_of_numbers(taken):
+        raise ScheduleError(f"an array of {given} for {taken}", where=where, remedy="convert it")
+
+
+def _kind_of_numbers(shape: Shape) -> int:
+    """Which numbers it is of: real ones hold integers, complex ones hold both."""
+    return 2 if shape.is_complex else int(shape.is_floating)
+
+
 def devices_of_all(kinds: Iterable[ValueType]) -> tuple[int, ...]:
     """Each device on which any of these lies, once."""
     return tuple(dict.fromkeys(device for kind in kinds for device in kind.devices))

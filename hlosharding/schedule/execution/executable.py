@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from hlosharding.errors import ExecutionError, ScheduleError
 from hlosharding.executor import Executable, array_of_tiles, find_devices, lay_out_checked
 from hlosharding.frontends import as_numbers
@@ -148,8 +146,8 @@ class ScheduleExecutable:
 
     def _run_in_numpy(self, op: UserOp | Source, taken: Types, made: Types, *arrays: Any) -> Sequence[Any]:
         """What an op means in numpy: each process that has some of its devices works it out."""
-        found = op.meaning([fetch_whole(array) for array in arrays], taken)
-        pairs = [(np.asarray(array, kind.shape.dtype), kind) for array, kind in zip(found, made, strict=True)]
+        found = op.compute([fetch_whole(array) for array in arrays], taken, made)
+        pairs = zip(found, made, strict=True)
         return [lay_out_checked(array, kind.sharding, self._moves.devices_of(kind)) for array, kind in pairs]
 
 

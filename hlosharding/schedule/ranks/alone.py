@@ -33,6 +33,7 @@ from hlosharding.schedule.ranks.stubs import compile_stub
 from hlosharding.schedule.ranks.tile_kernels import add_tiles, concat_tiles, fit_tile, join_tile, split_tile, take_part
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.schedule.transfers import SubmeshCollective
+from hlosharding.schedule.value_type import check_numbers
 
 Call = Callable[..., Sequence[Any]]
 """Arrays of the device in and out."""
@@ -85,6 +86,7 @@ def _tile(name: str, shape: Shape, given: Any | None) -> np.ndarray:
     array = np.asarray(given)
     if array.shape != shape.dims:
         raise ScheduleError(f"%{name} is a tile of {shape}, the array given has shape {list(array.shape)}")
+    check_numbers(array.dtype, shape, where=f"%{name}")
     return array.astype(shape.dtype, copy=False)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hlosharding.cost import machines
 from hlosharding.errors import ScheduleError
-from hlosharding.schedule import Known, UserOp, ValueType, parse_schedule
+from hlosharding.schedule import Known, Schedule, UserOp, ValueType, parse_schedule, run_ranks
 from hlosharding.schedule.arguments import Argument
 from hlosharding.schedule.interpreter import Names, Observer, interpret
 from hlosharding.schedule.local_ops import Split
@@ -91,11 +91,44 @@ def test_an_op_that_reads_only_numbers_and_says_no_meaning_is_simulated() -> Non
         schedule.run_reference(np.ones(4), np.ones(4))
 
 
-def test_arrays_that_types_do_not_speak_of() -> None:
-    two = UserOp("two", lambda x: [x, x], lambda x: x)
-    schedule = parse_schedule(f"{X} %y, %z = @two(%x)\n return %y\n}}", {"two": two})
-    with pytest.raises(ScheduleError, match=r"@two computes 1 arrays, it has the types of 2; at line 2"):
-        schedule.run_reference(np.ones(4), np.ones(4))
+RUNS: dict[str, Callable[[Schedule, Any], Any]] = {
+    "on one device": lambda schedule, array: schedule.run_reference(array),
+    "on devices": lambda schedule, array: schedule.compile()(array),
+    "as ranks": lambda schedule, array: run_ranks(schedule.ranks(), array),
+}
+STEP = "func @main(%x: s32[4] on {0}) {\n %y = @step(%x)\n %z = send(%y) to={1}\n return %z\n}"
+
+
+def step(arrays: Callable[[np.ndarray], Any]) -> Schedule:
+    return parse_schedule(STEP, {"step": UserOp("step", lambda x: x, arrays)})
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_arrays_of_other_integers_are_converted(run: str) -> None:
+    [found] = RUNS[run](step(np.cumsum), np.arange(4, dtype=np.int32))  # numpy makes s64 of them
+    np.testing.assert_array_equal(np.asarray(found), np.array([0, 1, 3, 6], np.int32), strict=True)
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        (lambda x: (x, x), "@step computes 2 arrays, it has the types of 1"),
+        (lambda x: (), "@step computes 0 arrays"),
+        (lambda x: x.reshape(2, 2), r"@step computes an array of shape \[2, 2\] for s32\[4\]"),
+    ],
+)
+def test_arrays_that_types_do_not_speak_of(run: str, arrays: Callable[[np.ndarray], Any], says: str) -> None:
+    with pytest.raises(ScheduleError, match=says):
+        RUNS[run](step(arrays), np.arange(4, dtype=np.int32))
+
+
+@pytest.mark.parametrize("run", [*RUNS, "alone"])
+@pytest.mark.parametrize("given", [np.arange(0.5, 4, dtype=np.float32), [0.5, 1.5, 2.5, 3.5], np.ones(4, complex)])
+def test_numbers_that_a_parameter_would_cut_off_are_refused(run: str, given: Any) -> None:
+    runs = RUNS | {"alone": lambda schedule, array: schedule.rank(0).run_alone([array])}
+    with pytest.raises(ScheduleError, match=r"an array of \w+ for s32\[4\]; at .*%x; convert it"):
+        runs[run](step(np.cumsum), given)
 
 
 def test_results_that_are_not_there() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 import hlosharding as hs
 from hlosharding.ir import Shape
+from hlosharding.schedule import UserOp, parse_schedule
 from hlosharding.schedule.value_type import ValueType, parse_type
 
 LAYERS, ROWS, WIDTH = 4, 64, 16
@@ -34,6 +36,12 @@ def test_a_value_on_the_host_takes_none_of_the_device() -> None:
     assert parse_type(str(kind)) == kind
     assert (kind.tile_bytes, kind.device_bytes) == (128, 0)
     assert parse_type("f32[8,4] on {0} in pinned_host, piece 0/2 of micro").is_on_host
+
+
+def test_what_an_op_of_a_users_puts_on_the_host_lies_there() -> None:
+    away = UserOp("away", lambda x: replace(x, is_on_host=True), lambda x: x)
+    text = "func @main(%x: f32[4] on {0}) {\n %y = @away(%x)\n return %y\n}"
+    assert "%y = @away(%x) : f32[4] on {0} in pinned_host" in parse_schedule(text, {"away": away}).to_text()
 
 
 def step(policy: str, *, is_scanned: bool) -> tuple[Any, Any]:
