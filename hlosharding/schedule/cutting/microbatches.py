@@ -48,7 +48,7 @@ def cut_microbatches(module: Module, batch: Mapping[int, int], count: int) -> Mi
     _copy_broadcasts(given)
     for parameter in given.entry.parameters:
         given.shardings[parameter.id] = _sharding(parameter, batch, count)
-    _split_attention(given, batch, count)
+    _split_by_hand(given, batch, count)
     given.num_partitions = count
     # Parameters are as said, or whole.  Left open, those that a loop carries beside the batch (in brax metrics and
     # actions) got the batch's split, and one stage with two microbatches asked for half of them.
@@ -137,10 +137,11 @@ def _sharding(parameter: Instruction, batch: Mapping[int, int], count: int) -> H
     return _split_along(parameter.shape, dim, count)
 
 
-def _split_attention(module: Module, batch: Mapping[int, int], count: int) -> None:
-    """Propagation goes through no custom call: say that what fused attention makes of a microbatch is its own."""
+def _split_by_hand(module: Module, batch: Mapping[int, int], count: int) -> None:
+    """Propagation goes through no custom call, nor through topk: say that what fused attention, and the choice of a
+    token's experts, make of a microbatch is its own."""
     for inst, dims in find_batch_flow(module, batch).items():
-        if fused_attention(inst) is not None:
+        if inst.opcode == "topk" or fused_attention(inst) is not None:
             shapes = zip(inst.shape.leaves, dims, strict=True)
             module.shardings[inst.id] = HloSharding.tuple([_split_along(shape, dim, count) for shape, dim in shapes])
 

@@ -201,6 +201,20 @@ def test_rows_from_the_last_on_may_be_turned_again_and_added_up() -> None:
     run(lambda w, x: ((x[::-1] @ w)[::-1], (x[::-1] * jnp.arange(8.0)[:, None]).sum(0)), W, X, microbatches=4)
 
 
+def test_each_token_may_choose_its_largest() -> None:
+    def loss(w: jax.Array, x: jax.Array) -> jax.Array:
+        values, places = jax.lax.top_k(x @ w, 2)
+        return (jax.nn.softmax(values) * jnp.sin(w[0, places])).sum()
+
+    w, x = np.random.default_rng(0).normal(size=(2, 6, 6)).astype(np.float32)
+    run(lambda w, x: (loss(w, x), *jax.lax.top_k(x, 3)), w, x, microbatches=3)
+
+
+def test_a_program_without_a_forward_pass_is_no_stage() -> None:
+    with pytest.raises(ScheduleError, match=r"0 ops of .* for 1 stages; let it compute something of the batch"):
+        hs.pipelined(hs.trace(lambda x: (x, jnp.arange(8)))(X), batch=["x"], stages=1)
+
+
 RESULTS = {
     "nested": "t = (f32[8,6], f32[8,6]) tuple(x, y)  ROOT r = ((f32[8,6], f32[8,6]), f32[8,6]) tuple(t, y)",
     "of a call": "ROOT r = (f32[8,6], f32[8,6], f32[8,6]) call(x), to_apply=twice",
