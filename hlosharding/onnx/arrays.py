@@ -37,7 +37,8 @@ def _dense(tensor: Any) -> np.ndarray:
     values, indices = _read(tensor.values), _read(tensor.indices)
     charge_array(tensor.dims, values.dtype.itemsize)
     out = np.zeros(tuple(tensor.dims), values.dtype)
-    out[np.unravel_index(indices, out.shape) if indices.ndim == 1 else tuple(indices.T)] = values
+    flat = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), out.shape)
+    out[np.unravel_index(flat, out.shape)] = values  # which refuse numbers below 0, as ONNX does
     return out
 
 

@@ -5,6 +5,7 @@ Floor: onnx.  Dims come from the arrays given, not from symbols: exporters give 
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -110,7 +111,8 @@ def _bound(port: Any, given: Mapping[str, Any]) -> Any:
             _array(each, inner.sequence_type.elem_type, f"{port.name}[{n}]") for n, each in enumerate(given[port.name])
         ]
     if inner.WhichOneof("value") != "tensor_type":
-        raise LoadError(f"input {port.name!r} is a {kind}, which has no form in HLO")
+        found = inner.WhichOneof("value") or "value of no type"
+        raise LoadError(f"input {port.name!r} is a {found}, which has no form in HLO")
     return _array(given[port.name], inner, port.name) if port.name in given else _declared(inner.tensor_type, port.name)
 
 
@@ -153,7 +155,7 @@ def _of_numbers(given: Any, dtype: Any, name: str) -> np.ndarray:
             return found.astype(dtype)
     except (ValueError, TypeError, OverflowError):
         pass
-    raise LoadError(f"input {name!r} is {dtype}, and {given!r} was given")
+    raise LoadError(f"input {name!r} is {dtype}, and {reprlib.repr(given)} was given")
 
 
 def _check_dims(shape: tuple[int, ...], declared: Sequence[Any], name: str) -> None:

@@ -100,10 +100,12 @@ def _pieces(out: GraphWriter, inst: Instruction, member: Member, number: int, va
 
 def _summed(out: GraphWriter, inst: Instruction, number: int, rows: str) -> str:
     """Rows reduced to one by the reducer of the collective."""
-    kind, is_truth = reducer_kind(inst.called[0]), inst.operands[number].shape.element_type == "pred"
-    if not is_truth:
-        return _back(out, inst, number, out.reduce(kind, rows, [0]))
-    return out.cast(out.reduce(_OF_TRUTH.get(kind, kind), out.cast(rows, np.int64), [0]), np.bool_)
+    kind, element = reducer_kind(inst.called[0]), inst.operands[number].shape.element_type
+    if element == "pred":
+        return out.cast(out.reduce(_OF_TRUTH.get(kind, kind), out.cast(rows, np.int64), [0]), np.bool_)
+    if element == "u64":  # as numbers with a sign the upper half would be the least
+        return out.reduce(kind, _back(out, inst, number, rows), [0])
+    return _back(out, inst, number, out.reduce(kind, rows, [0]))
 
 
 def _all_reduce(out: GraphWriter, inst: Instruction, member: Member, value: str, number: int) -> str:

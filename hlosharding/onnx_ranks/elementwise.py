@@ -14,7 +14,7 @@ _SAME = {
     "abs": "Abs", "acos": "Acos", "acosh": "Acosh", "add": "Add", "asin": "Asin", "asinh": "Asinh", "atanh": "Atanh",
     "ceil": "Ceil", "copy": "Identity", "cosh": "Cosh", "cosine": "Cos", "divide": "Div", "erf": "Erf",
     "exponential": "Exp", "floor": "Floor", "log": "Log", "logistic": "Sigmoid", "maximum": "Max", "minimum": "Min",
-    "multiply": "Mul", "negate": "Neg", "round-nearest-even": "Round",
+    "multiply": "Mul", "round-nearest-even": "Round",
     "sign": "Sign", "sine": "Sin", "sinh": "Sinh", "sqrt": "Sqrt", "subtract": "Sub", "tan": "Tan", "tanh": "Tanh",
 }  # fmt: skip
 """Opcode -> the operator that does the same with the same operands."""
@@ -35,6 +35,12 @@ def _same(out: GraphWriter, inst: Instruction, *operands: str) -> str:
     return out.add(operator, *operands)
 
 
+@WRITERS.register("negate")
+def _negate(out: GraphWriter, inst: Instruction, value: str) -> str:
+    # ONNX negates no numbers without a sign.
+    return out.add("Sub", _number(out, inst, 0), value) if inst.shape.element_type[0] == "u" else out.add("Neg", value)
+
+
 @WRITERS.register(*_SHIFTS)
 def _shift(out: GraphWriter, inst: Instruction, value: str, by: str) -> str:
     if inst.shape.element_type[0] != "u":
@@ -44,6 +50,8 @@ def _shift(out: GraphWriter, inst: Instruction, value: str, by: str) -> str:
 
 @WRITERS.register("compare")
 def _compare(out: GraphWriter, inst: Instruction, left: str, right: str) -> str:
+    if inst.operands[0].shape.is_floating and inst.proto.comparison_type == "TOTALORDER":
+        raise no_form(inst, "a comparison in the total order, in which -0 is below 0 and no NaN is left out,")
     # ONNX orders numbers only; of truth values it tells whether they are equal.
     if inst.operands[0].shape.element_type == "pred" and inst.comparison_direction not in ("EQ", "NE"):
         left, right = (out.cast(value, np.int32) for value in (left, right))

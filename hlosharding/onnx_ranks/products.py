@@ -13,13 +13,17 @@ from hlosharding.ir import Instruction, PaddingDim
 from hlosharding.onnx_ranks.graph_writer import WRITERS, GraphWriter, no_form
 from hlosharding.onnx_ranks.structure import pad, reverse
 
+_WIDE = {**dict.fromkeys(("s8", "s16", "u8", "u16"), np.int32), "bf16": np.float32}
+"""As what element types are multiplied that ONNX's products do not take."""
+
 
 @WRITERS.register("dot")
 def _dot(out: GraphWriter, inst: Instruction, *operands: str) -> str:
-    left, right = _in_type(out, inst, operands)
-    if _is_matmul(inst):
-        return out.add("MatMul", left, right)
-    return out.add("Einsum", left, right, equation=_equation(inst))
+    is_matmul, element = _is_matmul(inst), inst.shape.element_type
+    wide = None if is_matmul and element == "bf16" else _WIDE.get(element)  # `MatMul` takes bf16, `Einsum` does not
+    left, right = (v if wide is None else out.cast(v, wide) for v in _in_type(out, inst, operands))
+    made = out.add("MatMul", left, right) if is_matmul else out.add("Einsum", left, right, equation=_equation(inst))
+    return made if wide is None else out.cast(made, inst.shape.dtype)
 
 
 def _in_type(out: GraphWriter, inst: Instruction, operands: tuple[str, ...]) -> list[str]:

@@ -16,13 +16,17 @@ from hlosharding.onnx_ranks.structure import pad
 _COMBINE = {"add": "Add", "multiply": "Mul", "maximum": "Max", "minimum": "Min"}
 _OF_TRUTH = {"and": "minimum", "or": "maximum", "minimum": "minimum", "maximum": "maximum"}
 
+_SMALL = frozenset({"pred", "s8", "s16", "u8", "u16"})
+"""Element types of whole numbers that ONNX's reductions do not take, or not all of them."""
+
 
 @WRITERS.register("reduce")
 def _reduce(out: GraphWriter, inst: Instruction, *operands: str) -> str:
     kind = _kind(inst)
     value, first = operands
-    if inst.shape.element_type == "pred":
-        return out.cast(out.reduce(kind, out.cast(value, np.int32), inst.dimensions), np.bool_)
+    if inst.shape.element_type in _SMALL:
+        made = out.cast(out.reduce(kind, out.cast(value, np.int32), inst.dimensions), inst.shape.dtype)
+        return made if inst.shape.element_type == "pred" else _with_first(out, inst, kind, made, first)
     return _with_first(out, inst, kind, out.reduce(kind, value, inst.dimensions), first)
 
 

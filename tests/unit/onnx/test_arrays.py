@@ -59,6 +59,14 @@ def of_sparse_initializer(element: int) -> Any:
     return proto
 
 
+@pytest.mark.parametrize("indices", [[1, 6], [-1, 1], [[0, 2], [1, 3]], [[0, -1], [1, 1]], [[0, 0, 0], [0, 0, 1]]])
+def test_places_that_a_sparse_tensor_has_not_are_refused(indices: Any) -> None:
+    values = numpy_helper.from_array(np.ones(2, np.float32))
+    proto = SparseTensorProto(values=values, indices=numpy_helper.from_array(np.array(indices)), dims=[2, 3])
+    with pytest.raises(hs.LoadError, match="tensor '' cannot be read"):
+        hs.load(made([node("Constant", [], ["y"], sparse_value=proto)], 1))
+
+
 def of_branch(element: int) -> Any:
     branches: dict[str, Any] = {
         name: helper.make_graph([constant(element, "z")], name, [], [port("z", None, element)])

@@ -210,6 +210,7 @@ def test_old_opsets_are_converted() -> None:
             "MatMul",
         ),
         (model([node("Identity", ["x"], ["y"])], [port("x", [2], 8)], [port("y", [2], 8)]), "type STRING"),
+        (model([node("Relu", ["x"], ["y"])], [onnx.ValueInfoProto(name="x")], [port("y", [2])]), "'x' .* of no type"),
     ],
 )  # fmt: skip
 def test_what_is_refused(made: Any, said: str) -> None:
@@ -225,6 +226,7 @@ def test_what_is_refused(made: Any, said: str) -> None:
         ({"x": X.astype(np.float64)}, "input 'x' is float32, and float64 was given; convert it"),
         ({"x": X[:, :3]}, r"input 'x' is \[8, 16\], and \[8, 3\] was given"),
         ({"x": X[0]}, r"input 'x' is \[8, 16\], and \[16\] was given"),
+        ({"x": ["word"] * 1000}, r"input 'x' is float32, and \['word', 'word', .*\.\.\.\] was given"),
     ],
 )
 def test_inputs_that_do_not_fit(inputs: dict[str, Any], said: str) -> None:

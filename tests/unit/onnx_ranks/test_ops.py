@@ -32,8 +32,8 @@ NONE = {
 """What has no writer."""
 REFUSED = r"cannot be written as ONNX; at %\w+"
 PARTLY = {
-    "convolution": 1, "get-tuple-element": 1, "parameter": 1, "reduce": 5, "reduce-window": 3, "scatter": 2,
-    "shift-left": 1, "shift-right-logical": 1,
+    "compare": 2, "convolution": 1, "get-tuple-element": 1, "parameter": 1, "reduce": 5, "reduce-window": 3,
+    "scatter": 2, "shift-left": 1, "shift-right-logical": 1,
 }  # fmt: skip
 """Of other opcodes how many cases are refused: reducers that are no single op, several arrays at once, signed shifts,
 groups of the batch, parameters that are tuples."""
@@ -90,6 +90,38 @@ def test_an_op_equals_one_device_run(opcode: str) -> None:
             if is_judged(module):
                 assert_same(np.asarray(ours), theirs)
     assert refused == PARTLY.get(opcode, 0)
+
+
+FOREIGN = {
+    "a sum of s8": "x = s8[3,40] parameter(0) i = s8[] constant(0) ROOT r = s8[3] reduce(x, i), dimensions={1},"
+    " to_apply=add_s8",
+    "the largest u16": "x = u16[3,4] parameter(0) i = u16[] constant(0) ROOT r = u16[3] reduce(x, i), dimensions={1},"
+    " to_apply=max_u16",
+    "a product of s8": "x = s8[3,40] parameter(0) y = s8[40,5] parameter(1) ROOT r = s8[3,5] dot(x, y),"
+    " lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    "a batched product of bf16": "x = bf16[2,3,4] parameter(0) y = bf16[5,2,4] parameter(1) ROOT r = bf16[2,3,5]"
+    " dot(x, y), lhs_batch_dims={0}, rhs_batch_dims={1}, lhs_contracting_dims={2}, rhs_contracting_dims={2}",
+    "a number without a sign": "x = u8[4] parameter(0) ROOT r = u8[4] negate(x)",
+}
+"""In element types that ONNX's operator does not take."""
+_REDUCERS = """
+add_s8 { a = s8[] parameter(0) b = s8[] parameter(1) ROOT r = s8[] add(a, b) }
+max_u16 { a = u16[] parameter(0) b = u16[] parameter(1) ROOT r = u16[] maximum(a, b) }
+"""
+
+
+@pytest.mark.parametrize("body", FOREIGN.values(), ids=FOREIGN)
+def test_what_onnx_does_not_take_is_computed_in_another_type(body: str) -> None:
+    module = module_of(body, more=_REDUCERS)
+    arguments = inputs_of(module, special=False)
+    (ours,), (theirs,) = run_ranks(module, [arguments])[0], flat_outputs(module, arguments)
+    assert_same(np.asarray(ours), theirs)
+
+
+def test_a_comparison_in_the_total_order_is_refused() -> None:
+    module = module_of("x = f32[4] parameter(0) ROOT r = pred[4] compare(x, x), direction=GT, type=TOTALORDER")
+    with pytest.raises(ModuleError, match=f"in the total order.*{REFUSED}"):
+        write_program(module, 0, inputs=["x"], outputs=["y"], weights={}, metadata={})
 
 
 @pytest.mark.parametrize("opcode", sorted(set(CASES) & NONE))
