@@ -13,6 +13,7 @@ import numpy as np
 
 from hlosharding.errors import LoadError
 from hlosharding.onnx.arrays import array_of
+from hlosharding.onnx.operators import OLD
 from hlosharding.onnx.protos import all_nodes, label_of, nodes_of
 
 
@@ -43,32 +44,12 @@ def restore_old_resizes(model: Any) -> None:
 
 
 def restore_old_prelus(model: Any) -> None:
-    """Gives each slope of one dim the dims that put it at the channels.  Raises LoadError where that cannot be."""
-    from onnx import shape_inference
-
-    ranks = {v.name: len(v.type.tensor_type.shape.dim) for v in shape_inference.infer_shapes(model).graph.value_info}
-    ranks |= {v.name: len(v.type.tensor_type.shape.dim) for v in model.graph.input}
-    slopes = {t.name: t for t in model.graph.initializer}
-    for node in model.graph.node:
-        if node.op_type != "PRelu":
-            continue
-        slope, rank = slopes.get(node.input[1]), ranks.get(node.input[0])
-        if slope is None or rank is None:
-            raise LoadError(
-                f"PRelu {node.name!r} of opset 6 without known slopes", remedy="export for opset 7 or newer"
-            )
-        if len(slope.dims) == 1 and slope.dims[0] > 1:
-            slope.dims.extend([1] * (rank - 2))
-            # Models as old as that list weights among their inputs, too, and both must say one shape.
-            for port in model.graph.input:
-                if port.name == slope.name:
-                    port.type.tensor_type.shape.dim.extend(_ones(rank - 2))
-
-
-def _ones(count: int) -> list[Any]:
-    from onnx import TensorShapeProto
-
-    return [TensorShapeProto.Dimension(dim_value=1) for _ in range(count)]
+    """Lets each PRelu be the old operator, which ONNX has no more."""
+    found = [node for node in nodes_of(model.graph) if node.op_type == "PRelu"]
+    for node in found:
+        node.domain = OLD
+    if found:
+        model.opset_import.add(domain=OLD, version=1)
 
 
 def _rounding(tensor: Any) -> str:

@@ -2,9 +2,9 @@
 
 from importlib import import_module
 
-from hlosharding.onnx.operators.table import MICROSOFT, OPERATORS, MustBeKnown, Operator
+from hlosharding.onnx.operators.table import MICROSOFT, OLD, OPERATORS, MustBeKnown, Operator
 
-__all__ = ["FAMILIES", "MICROSOFT", "OPERATORS", "MustBeKnown", "Operator"]
+__all__ = ["FAMILIES", "MICROSOFT", "OLD", "OPERATORS", "MustBeKnown", "Operator"]
 
 FAMILIES = tuple(
     import_module(f"{__name__}.{family}")

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from hlosharding.errors import LoadError
-from hlosharding.onnx.operators.table import operator
+from hlosharding.onnx.operators.convolution import along_channels
+from hlosharding.onnx.operators.table import OLD, operator
 
 _FORMULAS: dict[str, tuple[int, Callable[..., Any]]] = {
     "Celu": (28, lambda x, *, alpha=1.0: jnp.maximum(x, 0) + jnp.minimum(0, alpha * jnp.expm1(x / alpha))),
@@ -36,6 +37,11 @@ for _name, (_since, _function) in _FORMULAS.items():
 def leaky_relu(x: Any, *, alpha: float = 0.01) -> Any:
     """Negative numbers times `alpha`."""
     return jnp.where(x >= 0, x, x * alpha)
+
+
+@operator("PRelu", 6, domain=OLD)
+def _prelu_per_channel(x: Any, slope: Any) -> Any:
+    return jnp.where(x >= 0, x, x * (along_channels(slope, x.ndim) if slope.ndim == 1 else slope))
 
 
 @operator("ThresholdedRelu", 22)

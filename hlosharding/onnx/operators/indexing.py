@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from hlosharding.errors import LoadError
 from hlosharding.onnx.operators.table import operator
 
 
@@ -22,10 +23,14 @@ def _from_start(indices: Any, size: int) -> Any:
 @operator("Gather", 13, known="indices")
 def _gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
     axis = axis % x.ndim
-    if isinstance(indices, np.ndarray) and indices.ndim == 0:
-        place = int(indices) % x.shape[axis]
-        return lax.index_in_dim(x, place, axis, keepdims=False)
-    return jnp.take(x, _from_start(indices, x.shape[axis]), axis, mode="clip")
+    size = x.shape[axis]
+    if isinstance(indices, np.ndarray):
+        wrong = indices[(indices < -size) | (indices >= size)]
+        if wrong.size:
+            raise LoadError(f"index {wrong.flat[0]} of a dim of {size}")
+        if indices.ndim == 0:
+            return lax.index_in_dim(x, int(indices) % size, axis, keepdims=False)
+    return jnp.take(x, _from_start(indices, size), axis, mode="clip")
 
 
 @operator("GatherElements", 13)

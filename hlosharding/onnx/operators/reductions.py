@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from hlosharding.errors import LoadError
 from hlosharding.onnx.element_types import bounds
 from hlosharding.onnx.operators.shapes import ints
 from hlosharding.onnx.operators.table import operator
@@ -91,6 +92,8 @@ def _top_k(x: Any, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1)
     del sorted  # sorted is one of the orders allowed where none is asked for
     moved = jnp.moveaxis(x, axis, -1)
     count = int(k.reshape(()))
+    if not 0 <= count <= moved.shape[-1]:
+        raise LoadError(f"the first {count} of a dim of {moved.shape[-1]}")
     indices = jnp.argsort(moved, axis=-1, descending=bool(largest), stable=True)[..., :count]
     values = jnp.take_along_axis(moved, indices, -1)
     return jnp.moveaxis(values, -1, axis), jnp.moveaxis(indices, -1, axis).astype(jnp.int64)

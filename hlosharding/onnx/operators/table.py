@@ -15,8 +15,10 @@ from typing import Any, TypeVar
 from hlosharding.onnx.protos import MICROSOFT
 from hlosharding.registry import Registry
 
-__all__ = ["MICROSOFT", "OPERATORS", "MustBeKnown", "Operator", "operator"]
+__all__ = ["MICROSOFT", "OLD", "OPERATORS", "MustBeKnown", "Operator", "operator"]
 F = TypeVar("F", bound=Callable[..., Any])
+OLD = "hlosharding.old"
+"""The domain of operators as ONNX had them once, where its converter gives their nodes another meaning."""
 
 
 class MustBeKnown(Exception):

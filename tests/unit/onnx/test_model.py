@@ -192,6 +192,29 @@ def test_old_opsets_are_converted() -> None:
     np.testing.assert_allclose(run(proto, x=x)[0], want, rtol=1e-5)
 
 
+@pytest.mark.parametrize("given", ["weight", "constant", "input", "branch"])
+def test_a_slope_before_opset_7_is_per_channel(given: str) -> None:
+    # Of as many numbers as the last dim has, with which they are aligned since then.
+    x, slope = np.random.default_rng(0).standard_normal((2, 3, 4, 3), np.float32), np.array([2, 3, 4], np.float32)
+    image = port("y", x.shape)
+    nodes: list[Any] = [node("PRelu", ["x", "s"], ["y"]), node("Identity", ["s"], ["z"])]
+    if given == "branch":
+        branches: dict[str, Any] = {
+            name: helper.make_graph([node("PRelu", ["x", "s"], ["y"])], name, [], [image])
+            for name in ("then_branch", "else_branch")
+        }
+        nodes[0] = node("If", ["c"], ["y"], **branches)
+    if given == "constant":
+        nodes.insert(0, node("Constant", [], ["s"], value=numpy_helper.from_array(slope)))
+    inputs: dict[str, Any] = {"x": x}
+    inputs |= {"s": slope} if given == "input" else {"c": np.array(True)} if given == "branch" else {}
+    ports = [port(name, a.shape, helper.np_dtype_to_tensor_dtype(a.dtype)) for name, a in inputs.items()]
+    weights: dict[str, Any] = {"s": slope} if given in ("weight", "branch") else {}
+    found = run(model(nodes, ports, [image, port("z", [3])], weights, opset=6), **inputs)
+    np.testing.assert_array_equal(found[0], np.where(x >= 0, x, x * slope[:, None, None]))
+    np.testing.assert_array_equal(found[1], slope)
+
+
 @pytest.mark.parametrize(
     ("made", "said"),
     [
@@ -216,6 +239,18 @@ def test_old_opsets_are_converted() -> None:
 def test_what_is_refused(made: Any, said: str) -> None:
     with pytest.raises(hs.LoadError, match=said):
         hs.load(made, format="onnx")
+
+
+@pytest.mark.parametrize(
+    ("operator", "given", "said"),
+    [("TopK", [3], "the first 3 of a dim of 2"), ("TopK", [-1], "the first -1 of a dim of 2"),
+     ("Gather", 2, "index 2 of a dim of 2"), ("Gather", [0, -3], "index -3 of a dim of 2")],
+)  # fmt: skip
+def test_elements_that_a_dim_has_not_are_refused(operator: str, given: Any, said: str) -> None:
+    outputs = ["y", ""] if operator == "TopK" else ["y"]
+    made = model([node(operator, ["x", "k"], outputs)], [port("x", [2])], [port("y", None)], {"k": np.asarray(given)})
+    with pytest.raises(hs.LoadError, match=said):
+        hs.load(made)
 
 
 @pytest.mark.parametrize(
