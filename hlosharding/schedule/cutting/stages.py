@@ -226,7 +226,7 @@ class _Placing:
         count = len(self.layers) if self.wanted else sum(self.layers)
         # Asked before the parts are listed: a plan of a stranger may say any number of them.
         if len(forward) < count:
-            remedy = "take fewer stages" if forward else "let it compute something of the batch"
+            remedy = "take fewer stages" if forward else "let it compute something of the batch, or take fewer stages"
             raise ScheduleError(f"{len(forward)} ops of a microbatch's forward pass for {count} stages", remedy=remedy)
         if self.wanted:  # homes are of stages
             return self._choose_starts_of(self.layers, forward)
