@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _FIGURE = re.compile(r"\d[\d,.]*(e[+-]\d+)?")
-_ROUNDING = (re.compile(r"\b\d\.\de-\d\d\b"), re.compile(r"(?<=\b\d\.\d{4})\d\d\b"))
+_ROUNDING = (re.compile(r"\b(?:\d\.\de-\d\d|0\.0e\+00)\b"), re.compile(r"(?<=\b\d\.\d{4})\d\d\b"))
 """How far two sums in another order are apart, and the digits of a loss that show it."""
 
 
