@@ -67,7 +67,8 @@ def suggest(
     triples; where additional ones do not do it, changes of those given; and where these do not either, annotations that
     move the conflict elsewhere; no more than `at_once` together.  Of a value sorted by bytes received, else by time; []
     if none was found.  `to_outputs` and `to_parameters` are `propagate`'s, `progress` is `search`'s, the rest
-    `partition`'s; `mesh`: over which axes the whole program is split, by default nodes of devices.
+    `partition`'s; `mesh`: over which axes the whole program is split, by default its own, else those of its
+    annotations' tiles, else nodes of devices.
 
     Raises ModuleError for what is not in the program, AnnotationError where there is nothing to remove.
 

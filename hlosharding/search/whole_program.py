@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from hlosharding.cost import Machine
 from hlosharding.frontends import annotate
@@ -15,7 +16,7 @@ from hlosharding.ir import Module
 from hlosharding.plans import smallest
 from hlosharding.propagation import propagate
 from hlosharding.search.optimum import Optimum, find_optimum
-from hlosharding.sharding import HloSharding, MeshInfo
+from hlosharding.sharding import REPLICATED, DeviceGrid, HloSharding, MeshInfo, ends_of
 
 Specs = Mapping[str, HloSharding]
 """By name."""
@@ -36,7 +37,7 @@ def find_annotations(module: Module, machine: Machine, mesh: MeshInfo | None) ->
     down.1 {devices=[4,1]<=[4]}
     dot_general.3 {devices=[4,1]<=[4]}
     """
-    best = find_optimum(module, machine, mesh or _mesh_of_nodes(machine))
+    best = find_optimum(module, machine, mesh or _mesh_for(module, machine))
     boundary = {parameter.name for parameter in module.entry.parameters}
     inner = {name: sharding for name, sharding in best.said.items() if name not in boundary}
     outer = {name: sharding for name, sharding in best.said.items() if name in boundary}
@@ -83,7 +84,7 @@ def find_changes(
         return {}
     free = module.clone()
     free.shardings = {i: s for i, s in module.shardings.items() if i not in {p.id for p in parameters}}
-    best = find_optimum(free, machine, mesh or _mesh_of_nodes(machine))
+    best = find_optimum(free, machine, mesh or _mesh_for(module, machine))
     wanted = {p.name: s for p, s in best.shardings.items() if p.name in given}
     changes = [(name, sharding) for name, sharding in wanted.items() if given[name] != sharding]
     before, after = seconds({}), seconds(dict(changes))
@@ -99,9 +100,17 @@ _MOST_PARTITIONED = 24
 """Sets of changes; each is partitioned."""
 
 
-def _mesh_of_nodes(machine: Machine) -> MeshInfo:
-    """An axis for the devices of a node, and one for nodes, where there are several."""
+def _mesh_for(module: Module, machine: Machine) -> MeshInfo:
+    """An axis for the devices of a node, and one for nodes, where there are several; cut where annotations bind tilings
+    of fewer tiles, which would be gathered and split again around each of them.
+    """
     count, node = machine.num_devices, machine.devices_per_node
-    if count <= node or count % node:
-        return MeshInfo(("devices",), (count,))
-    return MeshInfo(("nodes", "devices"), (count // node, node))
+    nodes = (count,) if count <= node or count % node else (count // node, node)
+    grid = DeviceGrid(nodes, tuple(range(count)))
+    leaves = (leaf for sharding in module.shardings.values() for leaf in sharding.leaves)
+    for leaf in dict.fromkeys(leaf for leaf in leaves if leaf.kind == "tiled"):
+        digits = grid.digits_of(leaf.tiles.array, unordered=REPLICATED in leaf.subgroup_types)
+        grid = (grid.cut_at(ends_of(chain(*digits))) if digits is not None else None) or grid
+    if grid.sizes == nodes:
+        return MeshInfo(("nodes", "devices")[-len(nodes) :], nodes)
+    return MeshInfo([f"axis{number}" for number in range(len(grid.sizes))], grid.sizes)

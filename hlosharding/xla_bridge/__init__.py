@@ -30,7 +30,6 @@ from hlosharding.xla_bridge.dispatch import (
     is_of_arrays,
     jit,
     kept_inputs,
-    names_devices,
     options_of,
     prefix_errors,
     remembered_calls,
@@ -48,6 +47,7 @@ from hlosharding.xla_bridge.executables import (
     stored_executable,
 )
 from hlosharding.xla_bridge.jaxprs import traced_digest
+from hlosharding.xla_bridge.named_meshes import mesh_inside, names_devices
 from hlosharding.xla_bridge.running import compile_proto, cpu_devices, run_proto, run_stablehlo
 from hlosharding.xla_bridge.topologies import compile_with_gspmd, described_devices, is_described
 from hlosharding.xla_bridge.tracing import (
@@ -109,6 +109,7 @@ __all__ = [
     "lowered_to_hlo_proto",
     "lowering_facts",
     "lowering_with_calls",
+    "mesh_inside",
     "names_devices",
     "options_of",
     "outside_traces",

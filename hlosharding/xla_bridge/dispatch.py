@@ -5,7 +5,7 @@ Floor: ground.  Where a JAX lacks one of the names, calls go through Python each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -109,44 +109,6 @@ def _users_memory() -> Any:
 def tell_miss() -> None:
     """Count, where JAX counts its own, a call that nobody remembered: tests of users' code go by it."""
     first_import("jax._src.util").test_event("jit_cpp_cache_miss")
-
-
-def names_devices(traced: Any, marks: frozenset[str]) -> bool:
-    """Does anything in a `jax.stages.Traced` name a mesh or a sharding of several devices?
-
-    `marks`: primitives that do so by themselves.
-    """
-    waiting, known = [traced.jaxpr.jaxpr], set[int]()
-    while waiting:
-        jaxpr = waiting.pop()
-        if id(jaxpr) in known:
-            continue
-        known.add(id(jaxpr))
-        for eqn in jaxpr.eqns:
-            said = list(_flat(eqn.params.values()))
-            if eqn.primitive.name in marks or any(map(_is_of_several_devices, said)):
-                return True
-            inner = (getattr(value, "jaxpr", value) for value in said)
-            waiting += [value for value in inner if hasattr(value, "eqns")]
-    return False
-
-
-def _flat(values: Iterable[Any]) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, (tuple, list)):
-            yield from _flat(value)
-        else:
-            yield value
-
-
-def _is_of_several_devices(value: Any) -> bool:
-    import jax
-
-    if isinstance(value, jax.sharding.Sharding):
-        value = getattr(value, "mesh", value)
-    if isinstance(value, (jax.sharding.Mesh, jax.sharding.AbstractMesh)):
-        return value.size > 1
-    return isinstance(value, jax.sharding.Sharding) and value.num_devices > 1
 
 
 def usual_miss(jitted: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, Any, bool]:

@@ -148,7 +148,10 @@ class TracedCall:
         options = xla_bridge.lowering_with_calls(found, PARTITIONING_MARK, RULE_MARK)
         lowered = self._lowered({"lowering_platforms": platforms(platform, self.call.mesh), **options})
         module = without_shardy_marks(from_hlo_proto(xla_bridge.lowered_to_hlo_proto(lowered)))
-        self._attach(module, xla_bridge.lowering_facts(lowered))
+        facts = xla_bridge.lowering_facts(lowered)
+        if self.call.mesh is None and "mesh" not in facts:
+            facts["mesh"] = xla_bridge.mesh_inside(self.jax)
+        self._attach(module, facts)
         xla_bridge.forget_lowering(self.jax)
         module.partitionings = custom_partitionings(found, self.call.mesh, partial(trace, platform=platform))
         return prepare_edit(Edit(module)) if prepare else module

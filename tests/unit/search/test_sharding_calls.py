@@ -65,9 +65,19 @@ def test_of_the_optimum_the_dims_that_are_said_bind(half_open: Any) -> None:
     check((weights, jax.random.key_data(keys)), half_open, arguments)
 
 
-def test_suggestions(half_open: Any) -> None:
-    [first, *_] = suggest(hs.trace(half_open)(WEIGHTS, jax.random.key(0), ROWS), machine=MACHINE, progress=False)
-    assert first.annotations
+@pytest.mark.parametrize("names", [True, False], ids=["axes", "no axes"])
+def test_suggestions(names: bool, half_open: Any) -> None:
+    """Over the axes of the constraint, or those that its tiles are made of: over all devices as one it would take more
+    time than with nothing said.
+    """
+    square = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
+    rows = jax.ShapeDtypeStruct((16384, 1024), jnp.float32)
+    module = hs.trace(half_open)({"up": square, "down": square}, jax.random.key(0), rows)
+    if not names:
+        module.mesh = None
+    [first, *_] = suggest(module, machine=MACHINE, progress=False)
+    assert dict(first.annotations)["rows.1"].data_dims[0] == 4
+    assert first.time_s < 0.9 * first.time_before_s
 
 
 def test_a_search_with_nothing_said(half_open: Any, cpu_devices: list[Any]) -> None:

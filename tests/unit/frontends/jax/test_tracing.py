@@ -129,6 +129,22 @@ def test_meshes_without_devices_do() -> None:
     assert marks == ["{devices=[32,16]<=[16,32]T(1,0)}"]
 
 
+@pytest.mark.parametrize("kind", ["constraint", "jitted", "shard_map"])
+def test_the_mesh_of_what_is_said_inside_is_used(kind: str) -> None:
+    mesh = AbstractMesh((2, 4), ("data", "model"))
+    rows = NamedSharding(mesh, P("data"))
+
+    def f(x: Any) -> Any:
+        if kind == "shard_map":
+            return jax.shard_map(lambda part: 2 * part, mesh=mesh, in_specs=P("data"), out_specs=P("data"))(x)
+        constrained = partial(jax.lax.with_sharding_constraint, shardings=rows)
+        return jax.jit(constrained)(2 * x) if kind == "jitted" else constrained(2 * x)
+
+    module = trace(f)(struct(8, 8))
+    assert module.mesh == MeshInfo(("data", "model"), (2, 4))
+    assert module.num_partitions == 8
+
+
 def test_the_mesh_of_the_context_is_used(mesh_2x4: Mesh) -> None:
     with jax.set_mesh(mesh_2x4):
         module = trace(lambda x: x * 2, in_shardings=P("data"))(struct(8, 8))
