@@ -189,14 +189,9 @@ def explained_collective(
         return CollectiveExplanation(number, collective, op, None, (), splits, mesh, there)
     asked = _OPERAND.search(collective.reason)
     numbers = [int(asked[1])] if asked else [n for n, o in enumerate(op.operands) if _is_split(propagation, o)]
-    chains = [(n, _why(propagation, op.operands[n])) for n in numbers[:_MOST_OPERANDS] if n < len(op.operands)]
-    operands = tuple((n, why) for n, why in chains if why is not None)
-    return CollectiveExplanation(number, collective, op, _why(propagation, op), operands, splits, mesh, there)
-
-
-def _why(propagation: Propagation, inst: Instruction) -> Explanation | None:
-    """None of what only the result of the propagation has."""
-    return propagation.explain(inst.name) if propagation.source.find(inst.name) is not None else None
+    numbers = [n for n in numbers[:_MOST_OPERANDS] if n < len(op.operands)]
+    operands = tuple((n, propagation.explain(op.operands[n].name)) for n in numbers)
+    return CollectiveExplanation(number, collective, op, propagation.explain(op.name), operands, splits, mesh, there)
 
 
 def _is_split(propagation: Propagation, inst: Instruction) -> bool:

@@ -100,8 +100,8 @@ def explain_line(propagation: Propagation, line: str) -> tuple[Explanation | Los
     Raises ModuleError, with near misses, where no value is made there.
     """
     made = made_at(propagation.module, line)
-    # A copy that XLA's pass puts behind the root is at the root's line, and in nobody's program.
-    values = [propagation.explain(inst.name) for inst in made if propagation.source.find(inst.name) is not None]
+    # A copy that XLA's pass puts behind the root is at the root's line, and has the root's answer.
+    values = dict.fromkeys(propagation.explain(inst.name) for inst in made)
     told = {lost.pair for value in values for lost in value.conflicts}
     return (*values, *(lost for lost in propagation.conflicts if lost.is_at(line) and lost.pair not in told))
 

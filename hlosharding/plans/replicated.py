@@ -95,8 +95,6 @@ def replicated_by_accident(partitioned: Partitioned, *, over: int = REPLICATED_O
 
 
 def _is_asked(propagation: Propagation, inst: Instruction) -> bool:
-    if propagation.source.find(inst.name) is None:  # the copy that XLA's pass puts behind a loop that is the root
-        [inst] = inst.operands
     if inst.opcode == "parameter" or inst.name in propagation.annotated:
         return inst.name in propagation.annotated
     return propagation.explain(inst.name).links[-1].is_given

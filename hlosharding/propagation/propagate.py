@@ -100,18 +100,22 @@ class Propagation(InNotebooks):
         return explain(self._state, self._state.trail, self._value(name))
 
     def _value(self, name: str) -> ValueLeaf:
-        module = self._state.nodes.graph.module
-        if name in module.paths:
-            return module.paths[name].id, None
+        if name in self.source.paths:
+            return self.source.paths[name].id, None
         plain, brace, leaf = name.removesuffix("}").partition("{")
         if not (brace and name.endswith("}")):
-            return _named(module, name).id, None
-        inst = _named(module, plain)
+            return self._instruction(name).id, None
+        inst = self._instruction(plain)
         count = len(inst.shape.leaves) if inst.shape.is_tuple else 0
         if not (leaf.isdecimal() and int(leaf) < count):
             remedy = f"it has elements 0 to {count - 1}" if count else "it is no tuple"
             raise ModuleError(f"%{inst.name} {inst.shape} has no element {leaf!r}", remedy=remedy)
         return inst.id, int(leaf)
+
+    def _instruction(self, name: str) -> Instruction:
+        """Of the source.  The copy that XLA's pass puts behind a loop that is the root stands for that loop."""
+        is_copy = self._state.nodes.graph.root_copy is not None and name == self.module.entry.root.name
+        return self.source.entry.root if is_copy else _named(self.source, name)
 
 
 def _named(module: Module, name: str) -> Instruction:

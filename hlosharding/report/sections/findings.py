@@ -187,7 +187,6 @@ def _replicated(about: ReportedProgram, copies: Sequence[Copies]) -> Iterator[Ro
     propagation = about.partitioned.propagation
     for most in copies[: _MOST - 2]:
         name = most.first.name
-        known = propagation is not None and propagation.source.find(name) is not None
         yield {
             "what": "replicated value",
             "figure": Shown(as_bytes(most.wasted_bytes), most.wasted_bytes),
@@ -195,7 +194,7 @@ def _replicated(about: ReportedProgram, copies: Sequence[Copies]) -> Iterator[Ro
             "which": f"%{name}: {as_count(most.times)} x {most.first.opcode} {most.first.shape}, {most.copies} copies",
             "location": most.location,
             "remedy": f"split over these devices it saves {as_bytes(most.wasted_bytes)} of memory",
-            "detail": explanations_view([propagation.explain(name)]) if propagation is not None and known else None,
+            "detail": explanations_view([propagation.explain(name)]) if propagation is not None else None,
             "thread": Thread((f"worst-{copies_place(name)}",), (copies_place(name), value_place(name))),
         }
 

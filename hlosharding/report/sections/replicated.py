@@ -113,7 +113,6 @@ def replicated_view(about: ReportedProgram, found: Sequence[Copies]) -> View:
 
 def _row(about: ReportedProgram, one: Copies, *, explained: bool) -> Row:
     propagation = about.partitioned.propagation
-    why = explained and propagation is not None and propagation.source.find(one.first.name) is not None
     return {
         "value": Shown(f"%{one.first.name}", one.first.name),
         **fields_of(one.first, "opcode shape"),
@@ -121,7 +120,7 @@ def _row(about: ReportedProgram, one: Copies, *, explained: bool) -> Row:
         "bytes": Figure(one.nbytes),
         "wasted_bytes": Figure(one.wasted_bytes),
         "location": one.location,
-        "detail": explanations_view([propagation.explain(one.first.name)]) if propagation is not None and why else None,
+        "detail": explanations_view([propagation.explain(one.first.name)]) if explained and propagation else None,
         "thread": Thread(
             (copies_place(one.first.name),), (value_place(one.first.name), line_place(one.first.location))
         ),

@@ -266,4 +266,7 @@ ENTRY e {
     assert (chain.links[0].name, chain.links[-1].name) == ("w", "x")
     _, value = hs.explain(module, "m.py:3").answers
     assert str(value).startswith("%w (while at m.py:3)")
+    propagation = partitioned.propagation
+    assert propagation is not None
+    assert propagation.explain(propagation.module.entry.root.name) == propagation.explain("w")
     assert "m.py:3" in to_text(hs.report(partitioned).view)
