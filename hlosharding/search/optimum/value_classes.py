@@ -13,6 +13,7 @@ that lies elsewhere (moments that are split, beside weights that are whole).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 
 from hlosharding.ir import ELEMENTWISE, GENERATORS, Computation, Instruction, Module, while_parts
 
@@ -69,10 +70,11 @@ class ValueClasses:
         return tuple(map(self.find, self.leaves[inst]))
 
     def _new(self, inst: Instruction) -> Leaves:
-        first = len(self._parents)
-        made = range(first, first + len(inst.shape.leaves))
-        self._parents += made
-        return tuple(made)
+        return tuple(self._new_class() for _ in inst.shape.leaves)
+
+    def _new_class(self) -> int:
+        self._parents.append(len(self._parents))
+        return self._parents[-1]
 
     def _join(self, one: int, other: int) -> None:
         first, second = sorted((self.find(one), self.find(other)))
@@ -86,12 +88,27 @@ class ValueClasses:
         """Number all that a computation makes of parameters of these classes; those of its root."""
         if computation.root in self.leaves:  # it is called again: what all calls hand over lies alike
             for parameter in computation.parameters:
-                self._join_all(self.leaves[parameter], parameters[parameter.parameter_number])
+                handed, known = parameters[parameter.parameter_number], self.leaves[parameter]
+                # What the first call had made there, the devices do not make for this one.
+                self.free.difference_update(k for k, h in zip(known, handed, strict=True) if h not in self.free)
+                self._meet(known, handed)
             return self.leaves[computation.root]
         for inst in computation.instructions:
             self.leaves[inst] = parameters[inst.parameter_number] if inst.opcode == "parameter" else self._made(inst)
             self.order.append(inst)
         return self.leaves[computation.root]
+
+    def _carried(self, leaves: Leaves) -> Leaves:
+        """What a loop carries: zeros with which several carries start lie as each of these does."""
+        return tuple(self._new_class() if number in self.free else number for number in leaves)
+
+    def _meet(self, one: Leaves, other: Leaves) -> Leaves:
+        """What is one or the other, each time: both lie alike; what each device makes for itself lies as the other."""
+        pairs = [sorted(pair, key=self.free.__contains__) for pair in zip(one, other, strict=True)]
+        for first, second in pairs:
+            if second not in self.free:
+                self._join(first, second)
+        return tuple(first for first, _ in pairs)
 
     def _made(self, inst: Instruction) -> Leaves:
         operands = [self.leaves[operand] for operand in inst.operands]
@@ -102,19 +119,16 @@ class ValueClasses:
                 ends = inst.operands[0].shape.first_leaves[inst.tuple_index : inst.tuple_index + 2]
                 return operands[0][slice(*ends)]
             case "while":
-                parts = while_parts(inst)
-                handed = self._walk(parts.body, operands[:1])
-                self._join_all(operands[0], handed)
-                self.handed_on += zip(handed, operands[0], strict=True)
-                self._walk(parts.condition, operands[:1])
-                return operands[0]
+                parts, carried = while_parts(inst), self._carried(operands[0])
+                handed = self._walk(parts.body, [carried])
+                self._meet(carried, handed)
+                self.handed_on += zip(handed, carried, strict=True)
+                self._walk(parts.condition, [carried])
+                return carried
             case "call":
                 return self._walk(inst.called[0], operands)
             case "conditional":
-                first, *others = [self._walk(b, [given]) for b, given in zip(inst.called, operands[1:], strict=True)]
-                for other in others:
-                    self._join_all(first, other)
-                return first
+                return reduce(self._meet, map(self._walk, inst.called, ([given] for given in operands[1:])))
             case opcode if opcode in _PASSES_ON:
                 return operands[0]
             case _:

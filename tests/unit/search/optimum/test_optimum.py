@@ -172,3 +172,22 @@ def test_a_program_that_computes_nothing_has_nothing_to_choose(body: str) -> Non
     assert best.fits
     assert 0 <= best.gap <= 1
     assert all(sharding.is_replicated() for sharding in best.said.values())
+
+
+def test_annotations_of_arguments_bind_whose_moments_start_from_one_zero() -> None:
+    def train(up: jax.Array, down: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def step(carry: Any, rows: jax.Array) -> tuple[Any, None]:
+            up, down, first, second = carry
+            first = 0.9 * first + rows.T @ jnp.tanh(rows @ up)
+            second = 0.9 * second + jnp.tanh(rows @ up).T @ rows
+            return (up - first, down - second, first, second), None
+
+        zero = jnp.zeros((64, 64))
+        return jax.lax.scan(step, (up, down, zero, zero), rows)[0][:2]
+
+    square = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    columns, rows = hs.HloSharding.parse("{devices=[1,4]<=[4]}"), hs.HloSharding.parse("{devices=[4,1]<=[4]}")
+    traced = hs.trace(train, in_shardings=(columns, rows, None))
+    module = traced(square, square, jax.ShapeDtypeStruct((3, 32, 64), jnp.float32))
+    best = find_optimum(module, hs.machines.h100(4), {"x": 4})
+    assert [best.shardings[parameter] for parameter in module.entry.parameters[:2]] == [columns, rows]
