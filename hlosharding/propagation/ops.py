@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hlosharding.ir import INDEXED, PARTITIONING_MARK, Instruction, Shape, attributes_of
+from hlosharding.ir import INDEXED, PARTITIONING_MARK, Computation, Instruction, Shape, attributes_of
+from hlosharding.once import remembered
 from hlosharding.propagation import policy
 from hlosharding.propagation.graph import PropagationGraph
 from hlosharding.propagation.handlers import other_operands
@@ -142,7 +143,7 @@ class OpTable:
 
     def _kind(self, i: int, opcode: str, instruction: Instruction) -> _OpcodeFacts:
         target = self.graph.target(i)
-        elementwise = policy.is_elementwise(instruction, opcode)
+        elementwise = policy.is_elementwise(instruction, opcode, self._fuses_elementwise)
         can_receive = policy.may_receive(instruction, opcode, elementwise, target, self.spmd)
         kind = _OpcodeFacts(
             family=_family(opcode, elementwise) + target,
@@ -155,6 +156,12 @@ class OpTable:
         if opcode not in _BY_INSTRUCTION:
             self._kinds[opcode] = kind
         return kind
+
+    @remembered
+    def _fuses_elementwise(self, fused: Computation) -> bool:
+        """Are all ops of a fused computation elementwise?  Any number of fusions may call one."""
+        kinds = ((i, i.opcode) for i in fused.instructions if i.opcode != "parameter")
+        return all(policy.is_elementwise(i, opcode, self._fuses_elementwise) for i, opcode in kinds)
 
     def _neighbours(self, i: int, opcode: str) -> Any:
         """What the op's place in the graph says beyond root and users."""

@@ -6,7 +6,16 @@ about an opcode is policy, not truth: the truth about its dims is in `rules`.
 
 from __future__ import annotations
 
-from hlosharding.ir import CONTROL_FLOW, ELEMENTWISE, SIDE_EFFECTS_IN_XLA, Instruction, is_custom_partitioning
+from collections.abc import Callable
+
+from hlosharding.ir import (
+    CONTROL_FLOW,
+    ELEMENTWISE,
+    SIDE_EFFECTS_IN_XLA,
+    Computation,
+    Instruction,
+    is_custom_partitioning,
+)
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.rules import batch_dims, function_signature
 
@@ -100,16 +109,18 @@ CORRELATED_TUPLES = frozenset({"reduce", "sort", "reduce-window", "custom-call"}
 _LAYOUT_SIDE_EFFECTS = frozenset({"all-to-all", "all-gather", "all-reduce", "reduce-scatter"})
 
 
-def is_elementwise(instruction: Instruction, opcode: str) -> bool:
-    """XLA's HloInstruction::IsElementwise; a constant and an rng count, a map when it runs over all dims in order."""
+def is_elementwise(instruction: Instruction, opcode: str, fuses: Callable[[Computation], bool]) -> bool:
+    """XLA's HloInstruction::IsElementwise; a constant and an rng count, a map when it runs over all dims in order.
+
+    `fuses`: is what a fusion calls elementwise?
+    """
     if opcode == "bitcast-convert":
         return instruction.shape.bits == instruction.operands[0].shape.bits
     if opcode == "map":
         dims = instruction.dimensions
         return not dims or dims == tuple(range(instruction.shape.rank))
     if opcode == "fusion":
-        fused = instruction.called[0].instructions
-        return all(i.opcode == "parameter" or is_elementwise(i, i.opcode) for i in fused)
+        return fuses(instruction.called[0])
     return opcode in ELEMENTWISE or opcode in ("constant", "rng")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hlosharding.frontends import load
 from hlosharding.propagation import propagate
 
@@ -193,3 +195,19 @@ def test_a_broadcast_whose_dims_do_not_ascend_turns_its_cuts_but_not_its_devices
 
 def test_and_what_its_users_have_is_taken_as_if_they_ascended() -> None:
     assert turned("", ", sharding={devices=[2,4]<=[8]}") == "{devices=[2,4]<=[8]}"
+
+
+@pytest.mark.parametrize(
+    ("inmost", "found"), [("negate(p)", "{devices=[4,1]<=[4]}"), ("reverse(p), dimensions={0}", None)]
+)
+def test_fusions_that_double_with_each_level_are_followed_once(inmost: str, found: str | None) -> None:
+    """A fusion of elementwise ops is elementwise, however deep they are; 40 levels are a million million ops."""
+    levels = [f"level0 {{\n  p = f32[8,8] parameter(0)  ROOT r = f32[8,8] {inmost}\n}}"]
+    for n in range(40):
+        once, twice = (f"f32[8,8] fusion({x}), kind=kLoop, calls=level{n}" for x in "pq")
+        levels.append(f"level{n + 1} {{\n  p = f32[8,8] parameter(0)  q = {once}  ROOT r = {twice}\n}}")
+    entry = (
+        "x = f32[8,8] parameter(0), sharding={devices=[4,1]<=[4]}  y = f32[8,8] fusion(x), kind=kLoop, calls=level40"
+    )
+    text = "\n".join(["HloModule m", *levels, f"ENTRY e {{ {entry}  ROOT t = (f32[8,8]) tuple(y) }}"])
+    assert shardings(text)["y"] == found
