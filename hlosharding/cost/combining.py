@@ -7,7 +7,7 @@ combined before; it stands as it is.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterator, Mapping
 from functools import reduce
 from operator import or_
@@ -102,36 +102,44 @@ def _ancestors(computation: Computation, ops: list[Instruction]) -> dict[int, in
     return found
 
 
-def _form_groups(left: list[_Candidate], ancestors: dict[int, int]) -> Iterator[list[_Candidate]]:
+def _form_groups(mine: list[_Candidate], ancestors: dict[int, int]) -> Iterator[list[_Candidate]]:
     """Groups of one kind; whoever waits for one of a group then waits for all that the group waits for.
 
-    `ancestors` loses those that are done: nobody asks any more what they wait for.
+    `ancestors` loses those that are done: nobody asks any more what they wait for, nor who waits for them.
     """
-    while left:
-        group, left = _first_group(left, ancestors)
-        before = [ancestors.pop(c.number) for c in group]
-        if len(group) < 2:
-            continue
-        members, needed = sum(c.bit for c in group), reduce(or_, before)
-        for n, bits in ancestors.items():
-            if bits & members:
-                ancestors[n] = bits | members | needed
-        yield group
+    alike: dict[Hashable, deque[_Candidate]] = defaultdict(deque)
+    for c in mine:
+        alike[c.key].append(c)
+    left = sum(1 << n for n in ancestors)
+    for c in mine:
+        if c.number in ancestors:
+            group = _take_group(alike[c.key], ancestors)
+            left -= sum(member.bit for member in group)
+            _let_others_wait(group, ancestors, left)
+            if len(group) > 1:
+                yield group
 
 
-def _first_group(left: list[_Candidate], ancestors: Mapping[int, int]) -> tuple[list[_Candidate], list[_Candidate]]:
-    """The first candidate and those behind it that join it, up to one that must wait or is too much; and the rest."""
-    group, rest = [left[0]], list[_Candidate]()
-    members, needed, nbytes = left[0].bit, ancestors[left[0].number], left[0].nbytes
-    for n, c in enumerate(left[1:], 1):
-        if c.key != left[0].key:
-            rest.append(c)
-            continue
+def _let_others_wait(group: list[_Candidate], ancestors: dict[int, int], left: int) -> None:
+    """Whoever waits for one of the group waits for what any of it needs, of those that are left."""
+    before = [ancestors.pop(c.number) for c in group]
+    needed = reduce(or_, before) & left
+    # Mostly each needs as much as all: who waits for it waits for that already.
+    lacking = sum(c.bit for c, bits in zip(group, before, strict=True) if needed & ~bits)
+    if lacking:
+        ancestors.update([(n, bits | needed) for n, bits in ancestors.items() if bits & lacking])
+
+
+def _take_group(queue: deque[_Candidate], ancestors: Mapping[int, int]) -> list[_Candidate]:
+    """Off the queue the first candidate and those behind it that join it, up to one that must wait or is too much."""
+    group = [queue.popleft()]
+    members, needed, nbytes = group[0].bit, ancestors[group[0].number], group[0].nbytes
+    # Nothing behind the first that may not join is tried: XLA's loop over the candidates breaks there, too.
+    while queue and len(group) < MOST_JOINED:
+        c = queue[0]
         mine = ancestors[c.number]
-        waits = mine & members or needed & c.bit
-        if waits or nbytes + c.nbytes > MOST_BYTES or len(group) == MOST_JOINED:
-            # Nothing behind it is tried: XLA's loop over the candidates breaks there, too.
-            return group, rest + left[n:]
-        group.append(c)
+        if mine & members or needed & c.bit or nbytes + c.nbytes > MOST_BYTES:
+            break
+        group.append(queue.popleft())
         members, needed, nbytes = members | c.bit, needed | mine, nbytes + c.nbytes
-    return group, rest
+    return group

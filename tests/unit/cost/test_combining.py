@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
+from random import Random
+from types import FrameType
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +15,8 @@ from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
 from hlosharding.cost import collective_time, cost, machines, simulate
-from hlosharding.ir import Module
+from hlosharding.cost.combining import find_combined
+from hlosharding.ir import Instruction, Module
 
 H100 = machines.h100(8)
 ALL = (tuple(range(8)),)
@@ -125,6 +130,84 @@ def test_more_than_thirty_megabytes_make_another_group() -> None:
     shapes, names = ", ".join(f"f32[{size}]" for size in sizes), ", ".join(f"sum{n}" for n in range(5))
     found = module("c = f32[] constant(1)", *lines, root=f"({shapes}) tuple({names})")
     assert joined(found) == [["sum0", "sum2", "sum3"]]
+
+
+def random_collectives(seed: int) -> Module:
+    """Each reads one value or two that were made before it, by one of three: gathers, sums and maxima."""
+    random = Random(seed)
+    lines, values = list[str](), ["x", "y"]
+    for n in range(random.randrange(4, 24)):
+        left, right = random.choice(values), random.choice(values[-random.randrange(1, 6) :])
+        kind = random.choice(["all-gather", "sum", "most"])
+        lines.append(f"in{n} = f32[1024] add({left}, {right})")
+        if kind == "all-gather":
+            lines.append(f"c{n} = f32[8192] all-gather(in{n}), GROUPS, dimensions={{0}}")
+            lines.append(f"out{n} = f32[1024] slice(c{n}), slice={{[0:1024]}}")
+        else:
+            lines.append(f"c{n} = f32[1024] all-reduce(in{n}), GROUPS, to_apply={kind}")
+            lines.append(f"out{n} = f32[1024] copy(c{n})")
+        values.append(f"out{n}")
+    return module(*lines, root="f32[1024] add(x, y)")
+
+
+def waited_for(op: Instruction, together: dict[Instruction, list[Instruction]]) -> set[Instruction]:
+    """All that must be done before an op begins: before one of a group, what any of the group waits for."""
+    found, left = set[Instruction](), list(op.operands)
+    while left:
+        one = left.pop()
+        if one not in found:
+            members = together.get(one, [one])
+            found.update(members)
+            left += [operand for member in members for operand in member.operands]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_those_are_joined_that_come_next_and_do_not_wait_for_each_other(seed: int) -> None:
+    """XLA's law, by a search through the program at each question."""
+    found = random_collectives(seed)
+    together, kinds = dict[Instruction, list[Instruction]](), ("all-gather", "all-reduce")
+    for kind in kinds:
+        left = found.of_opcodes(kind)
+        while left:
+            group = left[:1]
+            for op in (op for op in left[1:] if op.called == left[0].called):
+                before = waited_for(op, together)
+                if any(one in before or op in waited_for(one, together) for one in group):
+                    break
+                group.append(op)
+            together |= dict.fromkeys(group, group)
+            left = [op for op in left if op not in group]
+    wanted = {tuple(op.name for op in group) for group in together.values() if len(group) > 1}
+    assert joined(found) == sorted(map(list, wanted))
+
+
+def test_twice_as_many_take_twice_the_steps() -> None:
+    """Pairs of sums, each of which waits for the pair before it."""
+    assert steps(400) < 2.1 * steps(200)
+
+
+def steps(pairs: int) -> int:
+    """Lines that Python runs while it forms groups."""
+    lines = ["v0 = f32[1024] copy(x)"]
+    for n in range(pairs):
+        lines += [f"{side}{n} = f32[1024] all-reduce(v{n}), GROUPS, to_apply=sum" for side in "ab"]
+        lines.append(f"v{n + 1} = f32[1024] add(a{n}, b{n})")
+    found = module(*lines, root=f"f32[1024] copy(v{pairs})")
+    sums = {found.by_name(one.name): one for one in hs.collectives(found)}
+    count, before = 0, sys.gettrace()
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace if frame.f_code.co_filename == find_combined.__code__.co_filename else None
+
+    sys.settrace(trace)
+    try:
+        assert len(find_combined(found.entry, sums)) == pairs
+    finally:
+        sys.settrace(before)
+    return count
 
 
 def test_a_program_that_xla_has_compiled_stands_as_it_is() -> None:
