@@ -24,7 +24,7 @@ from hlosharding.spmd.op_writer import OpOrigin
 from hlosharding.spmd.participants import Devices, Groups, Pairs, device_groups, devices_of, left_out, permute_pairs
 from hlosharding.spmd.program import PartialSums, Program
 from hlosharding.spmd.uniformity import Uniformity, integer_on_devices, integers_of
-from hlosharding.spmd.verifier import DivergenceError, find_guards, verify_partitioned
+from hlosharding.spmd.verifier import DivergenceError, find_guards, verify_conditions, verify_partitioned
 
 __all__ = [
     "CAUSE_ATTRIBUTE",
@@ -63,5 +63,6 @@ __all__ = [
     "sharding_in_groups",
     "sharding_of_all",
     "tiles_in_groups",
+    "verify_conditions",
     "verify_partitioned",
 ]

@@ -7,11 +7,12 @@ integers are known beside that: one number per device, made from its partition i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
-from hlosharding.ir import Instruction, Module, Shape, arguments, callers, collective_kind, while_parts
+from hlosharding.ir import Computation, Instruction, Module, Shape, arguments, callers, collective_kind, while_parts
 from hlosharding.sharding import HloSharding
 from hlosharding.spmd.participants import Devices, device_groups, devices_of, permute_pairs
 
@@ -98,12 +99,16 @@ class Uniformity:
         self._module = module
         self._devices = devices_of(module)
         self._uniform = np.zeros(self._devices.count, np.int64)
-        self._callers = callers(module)
         self._classes: dict[Node, np.ndarray] = {}
+        self._readers: dict[Node, list[Node]] = {}
         self._integers: dict[Node, np.ndarray] = {}
         self._joins: dict[tuple[bytes, ...], np.ndarray] = {}
         self._moved: dict[Instruction, tuple[Instruction, np.ndarray]] = {}
         """Arrays that only moved between devices: of what, and whose each device has (-1: zeros that nobody sent)."""
+
+    @cached_property
+    def _callers(self) -> Mapping[Computation, Sequence[Instruction]]:
+        return callers(self._module)
 
     def condition(self, inst: Instruction) -> np.ndarray:
         """Classes of the condition of a while or conditional: devices of one class take the same way."""
@@ -111,6 +116,16 @@ class Uniformity:
         if node not in self._classes:
             self._solve(node)
         return self._classes[node]
+
+    def forget(self, inst: Instruction) -> None:
+        """The condition of a while or conditional is about to be replaced: what follows from it is found anew."""
+        stale = [self._condition_node(inst)]
+        while stale:
+            node = stale.pop()
+            self._classes.pop(node, None)
+            self._integers.pop(node, None)
+            self._moved.pop(node[0], None)
+            stale += self._readers.pop(node, ())
 
     def origin(self, inst: Instruction, members: Sequence[int]) -> Instruction:
         """Where the condition's difference between `members` comes from."""
@@ -134,7 +149,7 @@ class Uniformity:
     # ---- the part of the program that matters, and its fixed point
 
     def _solve(self, node: Node) -> None:
-        nodes, users = self._backward_slice(node)
+        nodes, users = self._backward_slice(node), self._readers
         self._classes |= dict.fromkeys(nodes, self._uniform)
         stale = set(nodes)
         while stale:
@@ -155,17 +170,17 @@ class Uniformity:
         self._classes[node] = found
         return True
 
-    def _backward_slice(self, node: Node) -> tuple[list[Node], dict[Node, list[Node]]]:
-        """All nodes that it depends on and that are not solved yet, in program order; and which of them read each."""
-        seen, stack, users = {node}, [node], dict[Node, list[Node]]()
+    def _backward_slice(self, node: Node) -> list[Node]:
+        """All nodes that it depends on and that are not solved yet, in program order; notes who reads each."""
+        seen, stack = {node}, [node]
         while stack:
             user = stack.pop()
             for source in self._sources(user):
-                users.setdefault(source, []).append(user)
+                self._readers.setdefault(source, []).append(user)
                 if source not in seen and source not in self._classes:
                     seen.add(source)
                     stack.append(source)
-        return sorted(seen, key=lambda n: (n[0].id, n[1])), users
+        return sorted(seen, key=lambda n: (n[0].id, n[1]))
 
     def _sources(self, node: Node) -> Iterator[Node]:
         inst, path = node

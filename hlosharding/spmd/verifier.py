@@ -50,7 +50,7 @@ def verify_partitioned(module: Module, partial_sums: PartialSums | None = None) 
     for inst in collectives:
         _verify_participants(inst, devices)
     _verify_channels(collectives)
-    _verify_conditions(module, collectives, devices)
+    verify_conditions(module, Uniformity(module))
     if partial_sums is not None:
         _verify_sums(module, partial_sums, devices)
 
@@ -96,12 +96,10 @@ def _verify_channels(collectives: Sequence[Instruction]) -> None:
 # Conditions
 
 
-def _verify_conditions(module: Module, collectives: Sequence[Instruction], devices: Devices) -> None:
-    guards = find_guards(module, collectives)
-    if not guards:
-        return
-    uniformity = Uniformity(module)
-    for inst, conditions in guards.items():
+def verify_conditions(module: Module, uniformity: Uniformity) -> None:
+    """DivergenceError for the first collective under a condition that may differ between its devices."""
+    devices = devices_of(module)
+    for inst, conditions in find_guards(module, module.of_opcodes(*COLLECTIVES_AND_STARTS)).items():
         for condition in reversed(conditions):  # what is above may be all that makes one below it differ
             ways = uniformity.condition(condition)
             for members in device_groups(inst, devices):

@@ -26,6 +26,7 @@ from hlosharding.spmd import (
     devices_of,
     find_guards,
     permute_pairs,
+    verify_conditions,
     verify_partitioned,
 )
 
@@ -107,17 +108,21 @@ def verify_and_sync(module: Module, program: Program, *, has_manual_groups: bool
 
     `has_manual_groups`: there are manual groups, which may part, and their permutes then become gathers.
     """
-    synced_conditions = dict(program.synced_conditions)
+    synced_conditions, uniformity = dict(program.synced_conditions), Uniformity(module)
     while True:
         if has_manual_groups:
             gather_where_groups_part(module)
+            uniformity = Uniformity(module)
         try:
+            # The other laws do not ask for syncs: they are looked at when all conditions are uniform.
+            verify_conditions(module, uniformity)
             return verify_partitioned(module, program.partial_sums)
         except DivergenceError as found:
             # Asked once: if they still differ then, it is not for want of one.
             groups = synced_conditions.pop(found.condition, None)
             if groups is None:
                 raise
+            uniformity.forget(found.condition)
             _sync(module, program, found.condition, groups)
 
 

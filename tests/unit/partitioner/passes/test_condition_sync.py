@@ -16,8 +16,10 @@ from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
 from hlosharding.errors import ModuleError
+from hlosharding.ir import Instruction
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.spmd import CAUSE_ATTRIBUTE
+from hlosharding.spmd.uniformity import integers_of
 from tests.support.split_programs import mark, right
 
 # Sizes that six devices do not divide, in an order that is no mesh's: what lies where is beyond the verifier.
@@ -192,3 +194,33 @@ def test_a_users_own_condition_per_device_gets_no_sync(mesh_2x4: Mesh) -> None:
     )
     with pytest.raises(ModuleError, match=r"condition of %.* may differ"):
         hs.partition(hs.trace(program, mesh=mesh_2x4)(jnp.ones((4, 8))))
+
+
+def evaluations(loops: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often it is asked on which devices a value is the same, where as many loops follow one another."""
+    lines, last = list[str](), "x"
+    for n in range(loops):
+        lines += [f"begin{n} = s32[] constant(0)", f"first{n} = STATE tuple({last}, begin{n})"]
+        lines.append(f"last{n} = STATE while(first{n}), condition=going{n}, body=step{n}")
+        lines.append(f"g{n} = MATRIX get-tuple-element(last{n}), index=0")
+        last = f"g{n}"
+    loop = filled(LOOP, "sum").replace("_f32", "")
+    called = [loop.replace("step {", f"step{n} {{").replace("going {", f"going{n} {{") for n in range(loops)]
+    body = filled("\n".join(["x = MATRIX parameter(0)ODD", *lines, f"ROOT t = MATRIX copy({last})ODD"]))
+    added = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}"
+    asked = list[object]()
+
+    def counted(inst: Instruction, *rest: Any) -> Any:
+        asked.append(inst)
+        return integers_of(inst, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hlosharding.spmd.uniformity.integers_of", counted)
+        module = hs.load("\n".join(["HloModule m, num_partitions=6", added, *called, f"ENTRY e {{\n{body}\n}}"]))
+        local = hs.partition(module, options=PartitionOptions(objective="bytes"))
+    assert len(syncs(local)) == loops
+    return len(asked)
+
+
+def test_twice_as_many_loops_take_twice_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert evaluations(6, monkeypatch) < 2.1 * evaluations(3, monkeypatch)
