@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from hlosharding.ir import custom_call_targets as targets
 from hlosharding.ir.attributes import DotDims
 from hlosharding.ir.graph import Computation, Instruction
 from hlosharding.ir.group_mode import fault_of_ids, group_mode, named_things
@@ -519,6 +520,13 @@ def _outfeed(inst: Instruction) -> str | None:
     return None if said is given else f"outfeed_shape is {said}, operand %{inst.operands[0].name} is {given}"
 
 
+def _custom_call(inst: Instruction) -> str | None:
+    target, count = inst.custom_call_target, len(inst.operands)
+    if count == 1 or target not in targets.HAND_ON | targets.MANUAL_CONVERSIONS:
+        return None
+    return f"a call of {target} takes one operand, not {count}"
+
+
 LAWS: dict[str, Law] = {
     **dict.fromkeys(("all-reduce", "all-reduce-start"), _adds_up),
     **dict.fromkeys(("async-done", "async-update"), _ends("async-start", "async-update")),
@@ -534,6 +542,7 @@ LAWS: dict[str, Law] = {
     "collective-permute-start": _permute_start,
     "concatenate": _concatenate,
     "convolution": _convolution,
+    "custom-call": _custom_call,
     "dot": _dot,
     "dynamic-reshape": _dynamic_reshape,
     "dynamic-slice": _dynamic_slice,

@@ -37,6 +37,8 @@ PLACEMENTS: Final = MOVES | {PLACEMENT_MARK}
 
 X64_COMBINE: Final = "X64Combine"
 LAYOUT_CONSTRAINT: Final = "LayoutConstraint"
+HAND_ON: Final = PLACEMENTS | {SHARDING, LAYOUT_CONSTRAINT}
+"""Calls whose result is their one operand."""
 TOP_K: Final = "TopK"
 FUSED_ATTENTION: Final = "__cudnn$fmha"
 """What the targets of cuDNN's flash attention begin with."""

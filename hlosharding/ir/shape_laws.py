@@ -10,6 +10,7 @@ from collections.abc import Callable
 from math import prod
 
 from hlosharding.errors import ModuleError
+from hlosharding.ir.custom_call_targets import HAND_ON
 from hlosharding.ir.graph import Instruction
 from hlosharding.ir.opcode import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY, NUM_OPERANDS
 from hlosharding.ir.shape import Shape
@@ -100,9 +101,17 @@ def _constant(inst: Instruction) -> str | None:
     return None if fits else f"the literal is {shape}"
 
 
+def _custom_call(inst: Instruction) -> str | None:
+    if inst.custom_call_target not in HAND_ON:
+        return None
+    given = inst.operands[0]
+    return None if _agree(given.shape, inst.shape) else f"{inst.custom_call_target} hands on %{given.name}, {given.shape}"
+
+
 CHECKS: dict[str, Callable[[Instruction], str | None]] = {
     "broadcast": _broadcast,
     "constant": _constant,
+    "custom-call": _custom_call,
     "iota": _iota,
     "reshape": _reshape,
 }

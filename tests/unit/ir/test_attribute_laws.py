@@ -6,12 +6,13 @@ XLA refuses each of these, too: most when it reads the module, the rest in its v
 # ruff: noqa: E501  (HLO reads best with an instruction on one line)
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from hlosharding import wire
+from hlosharding import load, wire
 from hlosharding.errors import LoadError, ModuleError
 from hlosharding.frontends.hlo import from_hlo_proto, from_hlo_text
 from hlosharding.ir import Module, verify
@@ -159,3 +160,27 @@ def test_ids_that_nobody_can_have(op: str, words: str) -> None:
     with pytest.raises(ModuleError) as caught:
         verify(from_hlo_text(f"{head}ENTRY e {{\n  x = f32[4] parameter(0)\n  ROOT op = f32[4] {op}\n}}\n"))
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("target", ["Sharding", "LayoutConstraint", "MoveToHost", "annotate_device_placement"])
+@pytest.mark.parametrize(
+    ("result", "taken", "words"),
+    [
+        ("f32[8]", "", "takes one operand, not 0"),
+        ("f32[8]", "p, p", "takes one operand, not 2"),
+        ("f32[4]", "p", "hands on %p, f32[8]"),
+        ("(f32[8], f32[8])", "p", "hands on %p, f32[8]"),
+    ],
+)
+def test_a_call_that_hands_on_an_operand_has_it(target: str, result: str, taken: str, words: str) -> None:
+    """XLA ends its process on some of these, and refuses the rest when it compiles them."""
+    call = f'custom-call({taken}), custom_call_target="{target}", sharding={{replicated}}'
+    with pytest.raises(LoadError, match=re.escape(words)) as caught:
+        load(f"HloModule m\nENTRY e {{\n  p = f32[8] parameter(0)\n  ROOT s = {result} {call}\n}}\n")
+    assert "%s" in str(caught.value)
+
+
+@pytest.mark.parametrize("target", ["SPMDFullToShardShape", "SPMDShardToFullShape"])
+def test_the_edge_of_a_manual_region_is_one_value_s(target: str) -> None:
+    with pytest.raises(LoadError, match="takes one operand, not 0"):
+        load(f'HloModule m\nENTRY e {{\n  ROOT s = f32[8] custom-call(), custom_call_target="{target}"\n}}\n')
