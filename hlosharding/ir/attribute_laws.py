@@ -208,12 +208,27 @@ def _scan(inst: Instruction) -> str | None:
     carries = int(inst.proto.num_carries)
     if not 0 <= carries <= min(len(inst.operands), len(inst.shape.leaves)):
         return f"it has {carries} carries of {_counted(len(inst.operands), 'operand')}"
-    step, made = inst.called[0], len(inst.shape.leaves)
-    results = len(step.root.shape.leaves)
-    what = None if results == made else f"%{step.name} makes {_counted(results, 'value')}, not {made}"
+    step, made, results = inst.called[0], inst.shape.leaves, inst.called[0].root.shape.leaves
+    what = None if len(results) == len(made) else f"%{step.name} makes {_counted(len(results), 'value')}, not {len(made)}"
     sliced = inst.operands[: len(inst.operands) - carries]
     dims = "it names no dim" if not inst.dimensions else None
-    return first_fault(dims, _takes(step, len(inst.operands)), what, *[_dims(inst.dimensions, o) for o in sliced])
+    fault = first_fault(dims, _takes(step, len(inst.operands)), what, *[_dims(inst.dimensions, o) for o in sliced])
+    if fault is not None:
+        return fault
+    slices = [(o.shape, p.shape) for o, p in zip(sliced, step.parameters, strict=False)]
+    return _rows(inst.dimensions[0], [*slices, *zip(made[: len(made) - carries], results, strict=False)])
+
+
+def _rows(dim: int, slices: Sequence[tuple[Shape, Shape]]) -> str | None:
+    """Is the second of each pair a row of the first along the dim, and are there as many rows of all?"""
+    if not slices:
+        return "it has neither slices nor stacks, which say how often its step runs"
+    length = slices[0][0].dims[dim]
+    for whole, part in slices:
+        dims = (*part.dims[:dim], length, *part.dims[dim:])
+        if dim < 0 or whole.dims != dims or whole.element_type != part.element_type:
+            return f"a row of {whole} along dim {dim}, of {length} rows, is no {part}"
+    return None
 
 
 def _wraps(inst: Instruction) -> str | None:

@@ -184,3 +184,26 @@ def test_a_call_that_hands_on_an_operand_has_it(target: str, result: str, taken:
 def test_the_edge_of_a_manual_region_is_one_value_s(target: str) -> None:
     with pytest.raises(LoadError, match="takes one operand, not 0"):
         load(f'HloModule m\nENTRY e {{\n  ROOT s = f32[8] custom-call(), custom_call_target="{target}"\n}}\n')
+
+
+SCANS = """HloModule m
+carry { c = f32[8] parameter(0)  ROOT r = (f32[8]) tuple(c) }
+scalars { s = f32[] parameter(0)  c = f32[] parameter(1)  ROOT r = (f32[], f32[]) tuple(s, c) }
+ENTRY e {
+  x = f32[8] parameter(0)  y = f32[4] parameter(1)  z = f32[] constant(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("op", "words"),
+    [
+        ("(f32[8]) scan(x), dimensions={0}, num_carries=1, to_apply=carry", "neither slices nor stacks"),
+        ("(f32[4], f32[]) scan(x, z), dimensions={0}, num_carries=1, to_apply=scalars", "a row of f32[4] along dim 0"),
+        ("(f32[8,4], f32[]) scan(x, z), dimensions={0}, num_carries=1, to_apply=scalars", "is no f32[]"),
+    ],
+)
+def test_a_scan_says_once_how_often_it_runs(op: str, words: str) -> None:
+    with pytest.raises(ModuleError) as caught:
+        verify(from_hlo_text(f"{SCANS}  ROOT op = {op}\n}}\n"))
+    assert words in str(caught.value)
+    assert "%op" in str(caught.value)
