@@ -37,6 +37,7 @@ from hlosharding.ir.executions import GuessedLoop, Runs, executions, guessed_loo
 from hlosharding.ir.function_boundary import FunctionBoundary
 from hlosharding.ir.graph import MAY_ACT, Computation, Instruction, ModuleGraph, callees_first
 from hlosharding.ir.group_mode import GroupMode, fault_of_ids, group_mode, group_size, named_things
+from hlosharding.ir.literal import read_literals
 from hlosharding.ir.loop_carry import add_to_carry, drop_from_carry
 from hlosharding.ir.module import Module, digest
 from hlosharding.ir.opcode import (
@@ -158,6 +159,7 @@ __all__ = [
     "neutral_element",
     "open_dims_of",
     "processor_of",
+    "read_literals",
     "reduce_arrays",
     "reducer_kind",
     "register_library",

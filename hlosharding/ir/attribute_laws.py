@@ -208,8 +208,10 @@ def _scan(inst: Instruction) -> str | None:
     carries = int(inst.proto.num_carries)
     if not 0 <= carries <= min(len(inst.operands), len(inst.shape.leaves)):
         return f"it has {carries} carries of {_counted(len(inst.operands), 'operand')}"
-    step, made, results = inst.called[0], inst.shape.leaves, inst.called[0].root.shape.leaves
-    what = None if len(results) == len(made) else f"%{step.name} makes {_counted(len(results), 'value')}, not {len(made)}"
+    step, made = inst.called[0], inst.shape.leaves
+    results = step.root.shape.leaves
+    fits = len(results) == len(made)
+    what = None if fits else f"%{step.name} makes {_counted(len(results), 'value')}, not {len(made)}"
     sliced = inst.operands[: len(inst.operands) - carries]
     dims = "it names no dim" if not inst.dimensions else None
     fault = first_fault(dims, _takes(step, len(inst.operands)), what, *[_dims(inst.dimensions, o) for o in sliced])

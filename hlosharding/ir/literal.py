@@ -1,4 +1,4 @@
-"""Constants: LiteralProto to numpy and back, every element type, tuples excluded.
+"""Constants: LiteralProto to numpy and back, every element type; tuples are only read.
 
 Floor: ir.
 """
@@ -33,6 +33,13 @@ def read_literal(proto: Any) -> np.ndarray:
     else:
         flat = _from_bytes(getattr(proto, f"{kind}s"), shape)
     return flat.reshape(shape.dims)
+
+
+def read_literals(proto: Any) -> list[np.ndarray]:
+    """The arrays a LiteralProto holds, in order: several where it is a tuple's."""
+    if not Shape.from_proto(proto.shape).is_tuple:
+        return [read_literal(proto)]
+    return [array for part in proto.tuple_literals for array in read_literals(part)]
 
 
 def _from_bytes(raw: bytes, shape: Shape) -> np.ndarray:

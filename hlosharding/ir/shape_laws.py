@@ -102,10 +102,10 @@ def _constant(inst: Instruction) -> str | None:
 
 
 def _custom_call(inst: Instruction) -> str | None:
-    if inst.custom_call_target not in HAND_ON:
+    target = inst.custom_call_target
+    if target not in HAND_ON or _agree(inst.operands[0].shape, inst.shape):
         return None
-    given = inst.operands[0]
-    return None if _agree(given.shape, inst.shape) else f"{inst.custom_call_target} hands on %{given.name}, {given.shape}"
+    return f"{target} hands on %{inst.operands[0].name}, {inst.operands[0].shape}"
 
 
 CHECKS: dict[str, Callable[[Instruction], str | None]] = {

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from hlosharding.ir import Instruction
+from hlosharding.ir import Instruction, read_literals
 from hlosharding.partitioner.choice import Lowering
 from hlosharding.partitioner.context import Context, PlanContext
 from hlosharding.partitioner.factors import Places, lower_by_signature, plan_by_signature
 from hlosharding.partitioner.local_ops import as_index
-from hlosharding.partitioner.resharding import array_of, local_shape, replicate, reshard, to_wanted, unpack
-from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value
+from hlosharding.partitioner.resharding import array_of, local_shape, replicate, reshard, to_wanted
+from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves
 from hlosharding.rules import is_splat
 from hlosharding.sharding import REPLICATED, HloSharding, offsets, without_partials
 
@@ -26,8 +26,9 @@ from hlosharding.sharding import REPLICATED, HloSharding, offsets, without_parti
 def constant(context: Context, inst: Instruction) -> AnyValue:
     """A constant of one repeated number is broadcast at the tile's size; any other is kept whole and cut."""
     if not inst.shape.is_array:
-        local = context.emitter.local(inst, inst.shape, ())
-        return unpack(context, local, inst.shape, [REPLICATED] * len(inst.shape.leaves))
+        leaves = zip(read_literals(inst.proto.literal), inst.shape.leaves, context.wanted_leaves(inst), strict=True)
+        parts = [(Value(context.emitter.constant(array), shape, REPLICATED), wanted) for array, shape, wanted in leaves]
+        return from_leaves(inst.shape, [to_wanted(context, whole, wanted) for whole, wanted in parts])
     if inst.shape.rank and inst.shape.size and is_splat(inst):
         return _everywhere(context, inst, inst.literal.reshape(-1)[0])
     wanted = context.wanted_leaves(inst)[0] or REPLICATED

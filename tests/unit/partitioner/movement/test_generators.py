@@ -86,3 +86,18 @@ def test_what_is_made_as_partial_sums_is_made_once(value: str) -> None:
         v = f32[4] {value}, sharding={{devices={partial}}}
         ROOT r = f32[4] negate(v){mark("[1,8]<=[8] copies")}""")
     assert "all-reduce" in opcodes(local) or not local.collectives
+
+
+@pytest.mark.parametrize("how", ["run", "run_reference"])
+def test_a_constant_of_a_tuple_is_its_arrays(how: str) -> None:
+    """One device's run is none that XLA's StableHLO can say."""
+    local = split(f"""
+        c = (s32[8], (f32[], s32[2])) constant(({{0,1,2,3,4,5,6,7}}, (1.5, {{8,9}})))
+        whole = s32[8] get-tuple-element(c), index=0
+        tiles = s32[8] copy(whole){mark("[8]<=[8]")}
+        rest = (f32[], s32[2]) get-tuple-element(c), index=1
+        ROOT r = (s32[8], (f32[], s32[2])) tuple(tiles, rest)""")
+    assert not local.collectives
+    tiles, number, pair = getattr(local, how)()
+    np.testing.assert_array_equal(tiles, np.arange(8))
+    assert (float(number), pair.tolist()) == (1.5, [8, 9])
