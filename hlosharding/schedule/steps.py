@@ -74,7 +74,7 @@ def function_named(functions: Functions, name: str) -> Function:
     """Raises ScheduleError where there is none of that name."""
     found = functions.get(name)
     if found is None:
-        known = ", ".join(f"@{each}" for each in functions)
+        known = ", ".join(f"@{each}" for each in functions) or "none"
         raise ScheduleError(f"no function @{name}", remedy=f"there are {known}")
     return found
 

@@ -69,6 +69,8 @@ class BatchSizes:
                     f"the program was traced for a batch of {self.given}, not of {size}",
                     remedy="give the function and its arguments in place of its trace",
                 )
+            if size < 1:
+                raise ScheduleError(f"a batch of {size} holds no example", remedy="take sizes of one or more")
             self._planners[size] = Planner(trace(self._program)(*self._resize_arguments(size)), *self._named)
         return self._planners[size]
 
@@ -93,7 +95,7 @@ def _leaves(arguments: Sequence[Any], names: Iterable[str | int]) -> Iterator[st
             yield name
             continue
         if not 0 <= name < len(sizes):
-            raise ScheduleError(f"no argument {name}", remedy=f"there are 0 to {len(sizes) - 1}")
+            raise ScheduleError(f"no argument {name}", remedy=f"there are {len(sizes)}, counted from 0")
         yield from range(sum(sizes[:name]), sum(sizes[: name + 1]))
 
 

@@ -33,6 +33,7 @@ from hlosharding.sharding import (
     REPLICATED,
     HloSharding,
     axes_by_dim,
+    check_devices,
     copies_as_partials,
     replicate_on_dims,
     without_partials,
@@ -76,9 +77,15 @@ def pipelined(
     """
     cutter, layout = Cutter(module, batch, donate), StageLayout.of(_stages_wanted(module, stages), schedule)
     named = (leaf.num_devices or 1 for sharding in module.distinct_shardings for leaf in sharding.leaves)
-    size = devices_per_stage or max(named, default=1)
-    submeshes = [tuple(range(n * size, (n + 1) * size)) for n in range(layout.submeshes)]
-    return cutter.pipeline(module, layout, submeshes, microbatches, machine).schedule(schedule or "", microbatches)
+    size = max(named, default=1) if devices_per_stage is None else devices_per_stage
+    return cutter.pipeline(module, layout, _submeshes(layout.submeshes, size), microbatches, machine).schedule(schedule or "", microbatches)
+
+
+def _submeshes(count: int, size: int) -> list[tuple[int, ...]]:
+    if size < 1:
+        raise ScheduleError(f"{size} devices hold no stage", remedy="take devices_per_stage=1 or more")
+    check_devices(count * size)
+    return [tuple(range(n * size, (n + 1) * size)) for n in range(count)]
 
 
 def _stages_wanted(module: Module, said: int | Mapping[str, int] | None) -> int | Mapping[str, int]:
@@ -251,7 +258,7 @@ def arguments_by_name(module: Module, names: Iterable[str | int]) -> dict[str | 
     for name in names:
         matching = [name] if isinstance(name, int) else [n for path, n in paths.items() if _is_below(path, name)]
         if not matching or not all(0 <= n < len(paths) for n in matching):
-            raise ScheduleError(f"no argument {name!r}", remedy=f"there are {', '.join(paths)}")
+            raise ScheduleError(f"no argument {name!r}", remedy=f"there are {', '.join(paths) or 'none'}")
         found[name] = matching
     return found
 

@@ -246,6 +246,14 @@ def normed(w: jax.Array, x: jax.Array) -> jax.Array:
     return jnp.tanh(h - mean).sum()
 
 
+@pytest.mark.parametrize("size", [0, -4])
+def test_a_batch_without_examples_is_refused(size: int) -> None:
+    arrays = jnp.ones((4, 4)), jnp.ones((8, 4))
+    found = hs.search(normed, *arrays, batch=["x"], machine=machines.h100(2), plans=[Plan(2)], batch_sizes=[size])
+    with pytest.raises(ScheduleError, match=f"a batch of {size} holds no example"):
+        _ = found.best
+
+
 def test_what_no_plan_is_allowed_is_said_once() -> None:
     """Statistics over the batch are no microbatch's own: their line, and that of what reads them."""
     arrays = jnp.ones((4, 4)), jnp.ones((8, 4))

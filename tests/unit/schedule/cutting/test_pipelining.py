@@ -12,7 +12,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import hlosharding as hs
-from hlosharding.errors import ScheduleError
+from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.ir import Module
 from hlosharding.schedule import Schedule, StageProgram, parse_schedule, run_ranks
 from hlosharding.schedule.cutting import pipelined
@@ -139,6 +139,20 @@ def test_unknown_arguments_are_refused() -> None:
     _, module, _ = with_expected("mlp")
     with pytest.raises(ScheduleError, match="no argument 'nothing'"):
         pipelined(module, batch=["nothing"], stages=2)
+
+
+def test_of_a_program_without_arguments_none_is_the_batch() -> None:
+    with pytest.raises(ScheduleError, match="no argument 'x'; there are none$"):
+        pipelined(hs.trace(lambda: jnp.ones(3))(), batch=["x"], stages=1)
+
+
+@pytest.mark.parametrize(
+    ("size", "words"), [(0, "0 devices hold no stage"), (-1, "-1 devices hold no stage"), (10**12, "are more than")]
+)
+def test_no_devices_of_a_stage_are_refused_and_too_many(size: int, words: str) -> None:
+    module = hs.trace(jnp.tanh)(jnp.ones((4, 4)))
+    with pytest.raises(HloShardingError, match=words):
+        pipelined(module, batch=[0], stages=2, devices_per_stage=size)
 
 
 @pytest.mark.parametrize("stages", [0, -1])
