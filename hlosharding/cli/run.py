@@ -19,7 +19,8 @@ from hlosharding.cli.onnx_runtime import is_installed, outputs_by_onnx_runtime
 from hlosharding.cli.programs import GivenProgram, present
 from hlosharding.compiler import Partitioned
 from hlosharding.errors import ExecutionError
-from hlosharding.ir import Module, Shape
+from hlosharding.ir import COLLECTIVES_AND_STARTS, Instruction, Module, Shape
+from hlosharding.ir.custom_call_targets import MANUAL_CONVERSIONS
 from hlosharding.report import Column, Facts, Kind, Shown, Table, Text, View
 
 _FIGURES = (
@@ -50,6 +51,8 @@ def execute(arguments: Namespace) -> None:
     choose_devices(arguments.platform, 1 if arguments.reference else program.num_devices)
     require(arguments.platform)
     partitioned = program.partition()
+    if arguments.check:
+        _check_comparable(module, partitioned.num_partitions)
     parameters = [p for p in module.entry.parameters if p.name not in module.weights]
     given = (
         read_arrays(parameters, arguments.inputs) if arguments.inputs else random_arrays(parameters, arguments.random)
@@ -64,6 +67,21 @@ def execute(arguments: Namespace) -> None:
     _judge(apart)
     if arguments.check and isinstance(by_runtime, list):
         _judge(by_runtime, "ONNX Runtime's")
+
+
+def _check_comparable(module: Module, num_devices: int) -> None:
+    """Raise ExecutionError for a program of which one device's run would be another."""
+    found = next((inst for inst in module.instructions if _is_of_devices(inst)), None)
+    if found is not None and num_devices > 1:
+        raise ExecutionError(
+            f"the program says itself what its {num_devices} devices do, and one device's run would mean something else",
+            where=found.where,
+            remedy="leave --check out, or compare what --save writes with and without --reference",
+        )
+
+
+def _is_of_devices(inst: Instruction) -> bool:
+    return inst.opcode in COLLECTIVES_AND_STARTS or inst.custom_call_target in MANUAL_CONVERSIONS
 
 
 def _from_onnx_runtime(program: GivenProgram, given: Arrays, outputs: Arrays) -> list[ArrayDifference] | str | None:

@@ -169,6 +169,28 @@ def test_a_difference_is_status_1_after_the_table(
     assert "output 0, 1 differs from one device's run" in err
 
 
+OF_DEVICES = """HloModule m, num_partitions=8
+add { x = f32[] parameter(0)  y = f32[] parameter(1)  ROOT z = f32[] add(x, y) }
+ENTRY e {
+  p = f32[8] parameter(0), sharding={replicated}
+  ROOT sum = f32[8] all-reduce(p), channel_id=1, replica_groups={{0,1,2,3,4,5,6,7}}, use_global_device_ids=true,
+    to_apply=add, sharding={replicated}
+}
+"""
+
+
+@pytest.mark.parametrize("how", [(), ("--reference",)])
+def test_a_program_that_names_its_devices_is_not_compared_with_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, how: tuple[str, ...]
+) -> None:
+    """On one device the sum would be of one term."""
+    file = tmp_path / "sum.hlo"
+    file.write_text(OF_DEVICES)
+    assert "what its 8 devices do" in (said := complaint(capsys, "run", str(file), "--check", *how))
+    assert "at %sum; leave --check out" in said
+    assert main(["run", str(file), *how]) == 0
+
+
 def test_a_platform_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     jax.devices()  # the command chooses its devices where JAX does not run yet; here it runs on CPU devices
     assert "JAX sees no GPU; leave --platform out" in complaint(capsys, "run", MLP, "--platform", "cuda")
