@@ -44,9 +44,10 @@ def mask_padding(
 
 def inside(emitter: Emitter, local: Shape, dim: int, starts: tuple[int, ...], size: int) -> Instruction:
     """pred[local dims]: does the element lie before `size` along `dim`, the device's tile starting at `starts`?"""
-    line = Shape.array("s32", (local.dims[dim],))
-    place = emitter.binary("add", emitter.iota(line, 0), emitter.full(emitter.per_device(starts), line))
-    keep = emitter.compare(place, "LT", emitter.full(np.int32(size), line))
+    start = emitter.per_device(starts, reach=max(size, max(starts) + local.dims[dim]))
+    line = start.shape.with_dims((local.dims[dim],))
+    place = emitter.binary("add", emitter.iota(line, 0), emitter.full(start, line))
+    keep = emitter.compare(place, "LT", emitter.full(size, line))
     return emitter.broadcast(keep, local.dims, (dim,))
 
 

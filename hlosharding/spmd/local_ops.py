@@ -41,9 +41,12 @@ class LocalOps(OpWriter):
         raw = self.op("partition-id", Shape.array("u32"), ())
         return self.op("convert", Shape.array("s32"), (raw,))
 
-    def per_device(self, table: Sequence[int]) -> Instruction:
-        """The entry of this device in a table with one number per device, s32[]; s64[] where 32 bits are too few."""
-        dtype = np.int32 if max(map(abs, table)) <= np.iinfo(np.int32).max else np.int64
+    def per_device(self, table: Sequence[int], reach: int = 0) -> Instruction:
+        """The entry of this device in a table with one number per device, s32[]; s64[] where 32 bits are too few.
+
+        `reach`: the largest number that it is added up to, or compared with.
+        """
+        dtype = np.int32 if max(reach, *map(abs, table)) <= np.iinfo(np.int32).max else np.int64
         if len(set(table)) == 1:
             return self.constant(dtype(table[0]))
         if self.manual_groups is not None:

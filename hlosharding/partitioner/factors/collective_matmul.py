@@ -123,17 +123,19 @@ class MatmulLoop:
         """Where the tile begins that lies so many places ahead of the device's own."""
         table = tile_table(self.sharding, self.passed_on.rank, emitter.num_partitions)
         places = [(index[self.dim] + ahead) % self.num_tiles for index in table]
-        return emitter.per_device([place * self.tile for place in places])
+        return emitter.per_device([place * self.tile for place in places], reach=2 * self.tile * self.num_tiles)
 
     def begin_after(self, emitter: Emitter, first: Instruction, number: Instruction) -> Instruction:
         """Where the tile begins that is `number` places further.  Computed anew each time: so its users absorb it."""
-        distance = emitter.binary("multiply", number, emitter.constant(np.int32(self.tile)))
-        total = emitter.constant(np.int32(self.tile * self.num_tiles))
+        kind = first.shape.dtype.type
+        number = number if first.shape is number.shape else emitter.op("convert", first.shape, (number,))
+        distance = emitter.binary("multiply", number, emitter.constant(kind(self.tile)))
+        total = emitter.constant(kind(self.tile * self.num_tiles))
         return emitter.binary("remainder", emitter.binary("add", first, distance), total)
 
 
 def _starts(emitter: Emitter, begin: Instruction, rank: int, dim: int) -> list[Instruction]:
-    zero = emitter.constant(np.int32(0))
+    zero = emitter.constant(begin.shape.dtype.type(0))
     return [begin if d == dim else zero for d in range(rank)]
 
 

@@ -41,7 +41,7 @@ def inside_lines(write: Writer, shape: Shape, lines: Sequence[Line]) -> Instruct
 
 
 def _tests(write: Writer, shape: Shape, lines: Sequence[Line]) -> Iterator[Instruction]:
-    sharding, integers = write.sharding, shape.with_type("s32")
+    sharding, integers = write.sharding, shape.with_type("s32" if max(shape.dims, default=0) <= np.iinfo(np.int32).max else "s64")
     predicates = shape.with_type("pred")
     for dim, (start, end, step) in enumerate(lines):
         if (start, end, step) == (0, shape.dims[dim], 1):
@@ -49,7 +49,7 @@ def _tests(write: Writer, shape: Shape, lines: Sequence[Line]) -> Iterator[Instr
         places = write("iota", shape=integers, dimensions=(dim,), sharding=sharding)
 
         def test(places: Instruction, direction: str, number: int) -> Instruction:
-            limit = write.full(np.asarray(number, np.int32), integers, sharding)
+            limit = write.full(np.asarray(number, integers.dtype), integers, sharding)
             return write("compare", places, limit, shape=predicates, sharding=sharding, comparison_direction=direction)
 
         if start:
@@ -57,7 +57,7 @@ def _tests(write: Writer, shape: Shape, lines: Sequence[Line]) -> Iterator[Instr
         if end < shape.dims[dim]:
             yield test(places, "LT", end)
         if step > 1:
-            first = write.full(np.asarray(start, np.int32), integers, sharding)
+            first = write.full(np.asarray(start, integers.dtype), integers, sharding)
             distance = write("subtract", places, first, sharding=sharding)
-            every = write.full(np.asarray(step, np.int32), integers, sharding)
+            every = write.full(np.asarray(step, integers.dtype), integers, sharding)
             yield test(write("remainder", distance, every, sharding=sharding), "EQ", 0)

@@ -107,7 +107,8 @@ def _at_their_places(write: Writer, lines: tuple[Line, ...]) -> None:
         return
     kind, updates = reducer_kind(inst.called[0]), _in_order(write, inst.operands[2], lines)
     if kind == "assign" and all(line.step == 1 for line in lines):
-        starts = (write.constant(np.asarray(line.start, np.int32)) for line in lines)
+        kind = np.int32 if max(x.shape.dims, default=0) <= np.iinfo(np.int32).max else np.int64
+        starts = (write.constant(np.asarray(line.start, kind)) for line in lines)
         write.replace_by(write("dynamic-update-slice", x, updates, *starts))
         return
     write.replace_by(_combined(write, kind, updates, lines))

@@ -243,14 +243,20 @@ def _written(turn: Round, dim: int) -> tuple[Table, Table]:
 
 def _between(emitter: Emitter, low: Table, high: Table, size: int) -> Instruction:
     """[element of a dim]: is it in the device's range?  Some device's range is smaller than the dim."""
-    line, inside = Shape.array("s32", (size,)), None
+    inside = None
     for table, direction, none in ((low, "GE", 0), (high, "LT", size)):
         if (table != none).any():
-            edge = emitter.full(emitter.per_device(tuple(table.tolist())), line)
-            beyond = emitter.compare(emitter.iota(line, 0), direction, edge)
+            beyond = _compared(emitter, size, direction, tuple(table.tolist()))
             inside = beyond if inside is None else emitter.binary("and", inside, beyond)
     assert inside is not None, "the whole dim needs no mask"
     return inside
+
+
+def _compared(emitter: Emitter, size: int, direction: str, edges: Sequence[int]) -> Instruction:
+    """[element of a dim]: how its place compares with the device's edge."""
+    edge = emitter.per_device(edges, reach=size)
+    line = edge.shape.with_dims((size,))
+    return emitter.compare(emitter.iota(line, 0), direction, emitter.full(edge, line))
 
 
 # One by one
@@ -336,8 +342,7 @@ def _what_counts(emitter: Emitter, window: Shape, turn: Round) -> Instruction | 
         ends = tuple((size - 1) * step + 1 if size else 0 for size in table)
         if all(end == window.dims[dim] for end in ends):
             continue
-        line = Shape.array("s32", (window.dims[dim],))
-        before = emitter.compare(emitter.iota(line, 0), "LT", emitter.full(emitter.per_device(ends), line))
+        before = _compared(emitter, window.dims[dim], "LT", ends)
         inside = emitter.broadcast(before, window.dims, (dim,))
         counts = inside if counts is None else emitter.binary("and", counts, inside)
     return counts
