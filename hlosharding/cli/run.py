@@ -19,8 +19,7 @@ from hlosharding.cli.onnx_runtime import is_installed, outputs_by_onnx_runtime
 from hlosharding.cli.programs import GivenProgram, present
 from hlosharding.compiler import Partitioned
 from hlosharding.errors import ExecutionError
-from hlosharding.ir import COLLECTIVES_AND_STARTS, Instruction, Module, Shape
-from hlosharding.ir.custom_call_targets import MANUAL_CONVERSIONS
+from hlosharding.ir import COLLECTIVES_AND_STARTS, Instruction, Module, Shape, custom_call_targets
 from hlosharding.report import Column, Facts, Kind, Shown, Table, Text, View
 
 _FIGURES = (
@@ -74,14 +73,14 @@ def _check_comparable(module: Module, num_devices: int) -> None:
     found = next((inst for inst in module.instructions if _is_of_devices(inst)), None)
     if found is not None and num_devices > 1:
         raise ExecutionError(
-            f"the program says itself what its {num_devices} devices do, and one device's run would mean something else",
+            f"the program says itself what its {num_devices} devices do: one device's run would be another program's",
             where=found.where,
             remedy="leave --check out, or compare what --save writes with and without --reference",
         )
 
 
 def _is_of_devices(inst: Instruction) -> bool:
-    return inst.opcode in COLLECTIVES_AND_STARTS or inst.custom_call_target in MANUAL_CONVERSIONS
+    return inst.opcode in COLLECTIVES_AND_STARTS or inst.custom_call_target in custom_call_targets.MANUAL_CONVERSIONS
 
 
 def _from_onnx_runtime(program: GivenProgram, given: Arrays, outputs: Arrays) -> list[ArrayDifference] | str | None:

@@ -1,7 +1,7 @@
 """Local programs as Python source of one `jax.shard_map`, and their execution; a reference executor without a mesh."""
 
 from hlosharding.executor.axes import Axes
-from hlosharding.executor.boundary import Boundary, BoundaryArray, assemble, split
+from hlosharding.executor.boundary import Boundary, BoundaryArray, assemble, split, with_dtype
 from hlosharding.executor.device_program import refuse_described
 from hlosharding.executor.executable import Executable
 from hlosharding.executor.laying_out import (
@@ -44,4 +44,5 @@ __all__ = [
     "sharded_array",
     "split",
     "tiles_by_device",
+    "with_dtype",
 ]

@@ -140,6 +140,54 @@ def boundary_arrays(
     return sides[0], sides[1]
 
 
+# ---- what a user gives as an input
+
+
+def typed_input(array: Any, shape: Shape) -> Any:
+    """An input of the type that the program takes: 64 bits are cut where JAX does, as the user set it."""
+    import jax
+
+    found = with_dtype(array, shape)
+    if found.dtype == shape.dtype:
+        return found
+    if jax.dtypes.canonicalize_dtype(found.dtype) != shape.dtype:
+        raise ExecutionError(f"an input of type {found.dtype}, the program takes {shape}")
+    return found.astype(shape.dtype)
+
+
+def with_dtype(given: Any, shape: Shape) -> Any:
+    """Python's numbers as an array of a shape's type, an array as it is.
+
+    Raises ExecutionError for numbers that the type does not hold: JAX raises for them, too.
+
+    >>> with_dtype([1, 2], Shape.parse("u8[2]")).dtype
+    dtype('uint8')
+    >>> with_dtype(300, Shape.parse("u8[]"))
+    Traceback (most recent call last):
+    hlosharding.errors.ExecutionError: 300 is no u8[]: Python integer 300 out of bounds for uint8
+    """
+    if hasattr(given, "dtype"):
+        return given
+    try:
+        found, kind = np.asarray(given, shape.dtype), np.asarray(given).dtype.kind
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ExecutionError(f"{given!r:.60} is no {shape}: {error}") from None
+    if found.size and kind not in _HELD[: _kinds_held(shape)]:
+        raise ExecutionError(f"{given!r:.60} is no {shape}: it holds numbers of another kind")
+    return found
+
+
+_HELD = ("b", "i", "u", "f", "c")
+"""Kinds of numpy's types: real numbers hold integers, complex ones hold both."""
+
+
+def _kinds_held(shape: Shape) -> int:
+    """How many of these kinds a type holds."""
+    if shape.is_complex:
+        return 5
+    return 4 if shape.is_floating else 3 if shape.is_integral else 1
+
+
 # ---- tiles of whole arrays
 
 

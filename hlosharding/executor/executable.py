@@ -14,12 +14,11 @@ import numpy as np
 
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError
-from hlosharding.executor.boundary import BoundaryArray
+from hlosharding.executor.boundary import BoundaryArray, typed_input
 from hlosharding.executor.device_program import DeviceProgram, refuse_described
 from hlosharding.executor.laying_out import put, tiles_on
 from hlosharding.executor.processes import check_same, is_own, is_shared
 from hlosharding.executor.sharded_array import ShardedArray, as_tile, by_device, is_seen_whole, restack_tiles
-from hlosharding.ir import Shape
 from hlosharding.sharding import HloSharding, without_partial_extremes
 
 
@@ -40,7 +39,7 @@ class Executable(DeviceProgram):
         if len(arrays) != len(inputs):
             raise ExecutionError(f"{len(arrays)} arrays for the {len(inputs)} inputs of {self.boundary.name}")
         self._check_donated(arrays)
-        typed = [_typed(array, layout.shape) for array, layout in zip(arrays, inputs, strict=True)]
+        typed = [typed_input(array, layout.shape) for array, layout in zip(arrays, inputs, strict=True)]
         self._check_same(typed)
         with self.own_settings():
             placed = [self.place(array, number) for number, array in enumerate(typed)]
@@ -223,16 +222,3 @@ def _gathered(result: Any) -> np.ndarray:
     if isinstance(result, ShardedArray):
         return np.asarray(result if is_seen_whole(result.tiles) else result.as_jax())
     return np.asarray(result if is_seen_whole(result) else multihost_utils.process_allgather(result, tiled=True))
-
-
-def _typed(array: Any, shape: Shape) -> Any:
-    """An input of the type that the program takes: 64 bits are cut where JAX does, as the user set it."""
-    import jax
-
-    if not hasattr(array, "dtype"):
-        return np.asarray(array, shape.dtype)
-    if array.dtype == shape.dtype:
-        return array
-    if jax.dtypes.canonicalize_dtype(array.dtype) != shape.dtype:
-        raise ExecutionError(f"an input of type {array.dtype}, the program takes {shape}")
-    return array.astype(shape.dtype)

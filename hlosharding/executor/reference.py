@@ -16,7 +16,7 @@ import numpy as np
 from hlosharding import xla_bridge
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import ExecutionError
-from hlosharding.executor.boundary import BoundaryArray, assemble, boundary_arrays, split
+from hlosharding.executor.boundary import BoundaryArray, assemble, boundary_arrays, split, typed_input
 from hlosharding.executor.callbacks import call_python, is_callback
 from hlosharding.executor.cpu_int2 import refuse_cpu_int2
 from hlosharding.executor.custom_calls import attend, call_kernel, is_attention, is_users_kernel, prepare_custom_calls
@@ -51,10 +51,10 @@ def run_reference(
         raise ExecutionError(f"{len(global_arrays)} arrays for the {len(found_inputs)} inputs of {module.name}")
     local = []
     for number, (array, layout) in enumerate(zip(global_arrays, found_inputs, strict=True)):
-        value = np.asarray(array)
+        value = np.asarray(typed_input(array, layout.shape))
         if value.shape != layout.shape.dims:
             raise ExecutionError(f"input {number} has shape {list(value.shape)}, the program takes {layout.shape}")
-        local.append(split(value.astype(layout.shape.dtype, copy=False), layout.sharding, count))
+        local.append(split(value, layout.sharding, count))
     arguments = {device: [tiles[device] for tiles in local] for device in range(count)}
     results = run_local(module, arguments)
     return [

@@ -15,7 +15,7 @@ from hlosharding.ir import Shape
 from hlosharding.schedule.interface import is_abstract
 from hlosharding.schedule.op import Known, Value, type_of
 from hlosharding.schedule.steps import Parameter
-from hlosharding.schedule.value_type import ValueType, check_numbers
+from hlosharding.schedule.value_type import ValueType, numbers_for
 
 Argument = ValueType | Known | Any
 
@@ -36,8 +36,7 @@ def value_of(parameter: Parameter, given: Argument) -> Value:
 
 def _as_known(name: str, stated: ValueType, given: Any) -> Known:
     try:
-        array = np.asarray(given)
-        check_numbers(array.dtype, stated.shape)
+        array = np.asarray(numbers_for(given, stated.shape))
         return Known(array, stated)
     except HloShardingError as error:
         raise ScheduleError(error.what, where=f"argument %{name}", remedy=error.remedy) from None

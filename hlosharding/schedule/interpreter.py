@@ -13,6 +13,7 @@ import numpy as np
 
 from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.schedule.arguments import Argument, value_of
+from hlosharding.schedule.interface import is_abstract
 from hlosharding.schedule.op import Known, Op, Value, no_meaning, type_of
 from hlosharding.schedule.steps import (
     Apply,
@@ -84,7 +85,9 @@ def interpret(
 
 def run_reference(functions: Functions, arrays: Sequence[Any]) -> list[np.ndarray]:
     """All elements known: what the schedule means, one whole array for each parameter of @main in."""
-    found = interpret(functions, [np.asarray(array) for array in arrays], _Computing())
+    if any(map(is_abstract, arrays)):
+        raise ScheduleError("a run takes arrays, not their shapes alone", remedy="give each element")
+    found = interpret(functions, arrays, _Computing())
     return [value.array for value in found if isinstance(value, Known)]
 
 

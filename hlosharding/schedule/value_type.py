@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from hlosharding.errors import ScheduleError
+from hlosharding.errors import ExecutionError, ScheduleError
+from hlosharding.executor import with_dtype
 from hlosharding.ir import Shape
 from hlosharding.schedule.shares import Share, Shares
 from hlosharding.sharding import MOST_DEVICES, REPLICATED, HloSharding, check_devices
@@ -80,6 +81,15 @@ def check_numbers(given: Any, taken: Shape, where: str | None = None) -> None:
     """Raise ScheduleError where numbers of a dtype are cut off: real ones to integers, complex ones to real ones."""
     if given != taken.dtype and _kind_of_numbers(Shape.from_dtype(given, ())) > _kind_of_numbers(taken):
         raise ScheduleError(f"an array of {given} for {taken}", where=where, remedy="convert it")
+
+
+def numbers_for(given: Any, taken: Shape, where: str | None = None) -> Any:
+    """With a dtype.  Raises ScheduleError for numbers that are cut off, or that the type does not hold."""
+    check_numbers(given.dtype if hasattr(given, "dtype") else np.asarray(given).dtype, taken, where)
+    try:
+        return with_dtype(given, taken)
+    except ExecutionError as error:
+        raise ScheduleError(error.what, where=where, remedy="convert it") from None
 
 
 def _kind_of_numbers(shape: Shape) -> int:

@@ -40,8 +40,13 @@ def inside_lines(write: Writer, shape: Shape, lines: Sequence[Line]) -> Instruct
     return found
 
 
+def type_of_places(shape: Shape) -> str:
+    """Of integers that count along any dim of it."""
+    return "s32" if max(shape.dims, default=0) <= np.iinfo(np.int32).max else "s64"
+
+
 def _tests(write: Writer, shape: Shape, lines: Sequence[Line]) -> Iterator[Instruction]:
-    sharding, integers = write.sharding, shape.with_type("s32" if max(shape.dims, default=0) <= np.iinfo(np.int32).max else "s64")
+    sharding, integers = write.sharding, shape.with_type(type_of_places(shape))
     predicates = shape.with_type("pred")
     for dim, (start, end, step) in enumerate(lines):
         if (start, end, step) == (0, shape.dims[dim], 1):

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from hlosharding.ir import Instruction, PaddingDim, Shape, SliceDim, neutral_element, reducer_kind
 from hlosharding.partitioner.plain_forms.lines import Line, lines_of
-from hlosharding.partitioner.plain_forms.places import inside_lines, is_split_along, plain_sharding
+from hlosharding.partitioner.plain_forms.places import inside_lines, is_split_along, plain_sharding, type_of_places
 from hlosharding.partitioner.plain_forms.writer import Form, Writer, elementwise, is_elementwise
 from hlosharding.rules import addressing
 
@@ -107,8 +107,8 @@ def _at_their_places(write: Writer, lines: tuple[Line, ...]) -> None:
         return
     kind, updates = reducer_kind(inst.called[0]), _in_order(write, inst.operands[2], lines)
     if kind == "assign" and all(line.step == 1 for line in lines):
-        kind = np.int32 if max(x.shape.dims, default=0) <= np.iinfo(np.int32).max else np.int64
-        starts = (write.constant(np.asarray(line.start, kind)) for line in lines)
+        places = Shape.array(type_of_places(x.shape), ())
+        starts = (write.constant(np.asarray(line.start, places.dtype)) for line in lines)
         write.replace_by(write("dynamic-update-slice", x, updates, *starts))
         return
     write.replace_by(_combined(write, kind, updates, lines))

@@ -78,7 +78,8 @@ def pipelined(
     cutter, layout = Cutter(module, batch, donate), StageLayout.of(_stages_wanted(module, stages), schedule)
     named = (leaf.num_devices or 1 for sharding in module.distinct_shardings for leaf in sharding.leaves)
     size = max(named, default=1) if devices_per_stage is None else devices_per_stage
-    return cutter.pipeline(module, layout, _submeshes(layout.submeshes, size), microbatches, machine).schedule(schedule or "", microbatches)
+    submeshes = _submeshes(layout.submeshes, size)
+    return cutter.pipeline(module, layout, submeshes, microbatches, machine).schedule(schedule or "", microbatches)
 
 
 def _submeshes(count: int, size: int) -> list[tuple[int, ...]]:

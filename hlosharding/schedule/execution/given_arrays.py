@@ -14,7 +14,7 @@ import numpy as np
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError
 from hlosharding.executor import ShardedArray, check_same, is_own, is_shared, lay_out_checked
-from hlosharding.schedule.value_type import ValueType, check_numbers
+from hlosharding.schedule.value_type import ValueType, numbers_for
 
 
 class GivenArrays:
@@ -46,11 +46,10 @@ class GivenArrays:
     def _check_array(self, number: int, array: Any) -> Any:
         """An array, of a number one; it has the right shape, and a way to where it must lie."""
         kind = self._parameters[number]
-        array = array if hasattr(array, "dtype") else np.asarray(array)
         if tuple(np.shape(array)) != kind.shape.dims:
             what = f"an array of shape {list(np.shape(array))} for a parameter {kind}"
             raise ExecutionError(what, where=f"%{self._names[number]}")
-        check_numbers(array.dtype, kind.shape, where=f"%{self._names[number]}")
+        array = numbers_for(array, kind.shape, where=f"%{self._names[number]}")
         if self._lies_in_other_processes(array, number) and not self._is_copied_there(array, number):
             raise ExecutionError(
                 f"the array lies on other devices than the parameter {kind}, and these are of several processes",

@@ -33,7 +33,7 @@ from hlosharding.schedule.ranks.stubs import compile_stub
 from hlosharding.schedule.ranks.tile_kernels import add_tiles, concat_tiles, fit_tile, join_tile, split_tile, take_part
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.schedule.transfers import SubmeshCollective
-from hlosharding.schedule.value_type import check_numbers
+from hlosharding.schedule.value_type import numbers_for
 
 Call = Callable[..., Sequence[Any]]
 """Arrays of the device in and out."""
@@ -83,10 +83,9 @@ def run_alone(
 def _tile(name: str, shape: Shape, given: Any | None) -> np.ndarray:
     if given is None:
         return np.zeros(shape.dims, shape.dtype)
-    array = np.asarray(given)
+    array = np.asarray(numbers_for(given, shape, where=f"%{name}"))
     if array.shape != shape.dims:
         raise ScheduleError(f"%{name} is a tile of {shape}, the array given has shape {list(array.shape)}")
-    check_numbers(array.dtype, shape, where=f"%{name}")
     return array.astype(shape.dtype, copy=False)
 
 

@@ -23,7 +23,7 @@ from hlosharding.schedule.ranks.steps import (
     RankStep,
 )
 from hlosharding.schedule.tiles import numbers_held, tiles_of, whole_of
-from hlosharding.schedule.value_type import check_numbers
+from hlosharding.schedule.value_type import numbers_for
 
 RankPrograms = Mapping[int, RankProgram]
 
@@ -121,8 +121,7 @@ class _JointRun:
         wanted = _boundary(rank.program.parameters for rank in self.ranks.values())
         if len(arrays) != len(wanted):
             raise ScheduleError(f"{len(arrays)} arrays for {len(wanted)} parameters")
-        for number, array in enumerate(arrays):
-            check_numbers(np.asarray(array).dtype, wanted[number].shape, where=f"%{wanted[number].name}")
+        arrays = [numbers_for(a, wanted[n].shape, where=f"%{wanted[n].name}") for n, a in enumerate(arrays)]
         cut = [tiles_of(array, wanted[number].type) for number, array in enumerate(arrays)]
         for device, rank in self.ranks.items():
             rank.tiles = {tile.name: cut[tile.number][device] for tile in rank.program.parameters}

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from hlosharding import load, partition
 from hlosharding.errors import ExecutionError
 from hlosharding.executor import (
     BoundaryArray,
@@ -202,3 +203,30 @@ def test_element_types_keep_their_width(kind: str) -> None:
     for got, want in zip(outputs, arrays, strict=True):
         assert got.dtype == want.dtype
         np.testing.assert_array_equal(got, want)
+
+
+NUMBERS = {
+    "s32": (2**40, 1.5, float("nan"), 1j, "x"),
+    "u8": (300, -1, [1, 300], 2.5),
+    "pred": (300, -1, 0.5, "x"),
+    "f32": (1j, "x", None, [[1], [2, 3]]),
+}
+"""Python's, of which `jax.jit` refuses each for a parameter of the type."""
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+@pytest.mark.parametrize("how", ["run", "run_reference"])
+def test_numbers_that_a_type_does_not_hold_are_refused(kind: str, how: str) -> None:
+    local = partition(load(f"HloModule m, num_partitions=2\nENTRY e {{\n  ROOT p = {kind}[] parameter(0)\n}}\n"))
+    for number in NUMBERS[kind]:
+        with pytest.raises(ExecutionError, match=rf"is no {kind}\[\]"):
+            getattr(local, how)(number)
+
+
+@pytest.mark.parametrize("how", ["run", "run_reference"])
+def test_arrays_of_64_bits_are_cut_as_jax_cuts_them(how: str) -> None:
+    local = partition(load("HloModule m, num_partitions=2\nENTRY e {\n  ROOT p = s32[] parameter(0)\n}\n"))
+    given = np.array(2**40 + 7)
+    assert int(getattr(local, how)(given)) == int(jax.jit(lambda x: x)(given)) == 7
+    with pytest.raises(ExecutionError, match="an input of type float64, the program takes s32"):
+        getattr(local, how)(np.array(1.5))

@@ -96,6 +96,7 @@ WRONG: dict[str, tuple[tuple[Any, ...], str]] = {
     "numbers that are cut off": ((F, np.ones(2)), r"an array of float64 for s32\[2\]; at argument %n; convert it"),
     "complex numbers": ((np.ones(4, complex), S), r"an array of complex128 for f32\[4\]; at argument %x"),
     "words": ((["a"] * 4, S), r"no XLA element type for dtype str\w*; at argument %x"),
+    "integers out of range": ((F, [1, 2**40]), r"is no s32\[2\]: .*; at argument %n"),
 }
 
 

@@ -142,7 +142,7 @@ def test_unknown_arguments_are_refused() -> None:
 
 
 def test_of_a_program_without_arguments_none_is_the_batch() -> None:
-    with pytest.raises(ScheduleError, match="no argument 'x'; there are none$"):
+    with pytest.raises(ScheduleError, match=r"no argument 'x'; there are none$"):
         pipelined(hs.trace(lambda: jnp.ones(3))(), batch=["x"], stages=1)
 
 
