@@ -16,7 +16,7 @@ from hlosharding.ir import Shape
 from hlosharding.once import remembered
 from hlosharding.reshard.layout import Layout, layout_of, least_of
 from hlosharding.reshard.objectives import Figures, least_seconds, weigh
-from hlosharding.reshard.steps import AllGather, Permute, Step
+from hlosharding.reshard.steps import AllGather, DynamicSlice, Permute, Step
 from hlosharding.sharding import HloSharding
 
 # ---- steps with their price: bytes received, seconds, memory
@@ -178,7 +178,7 @@ class Reshard:
             return True
         is_short = len(plan.steps) <= 2
         if self.objective == "time":
-            is_short = not plan.steps or (len(plan.steps) == 1 and isinstance(plan.steps[0], (Permute, AllGather)))
+            is_short = not plan.steps or (len(plan.steps) == 1 and isinstance(plan.steps[0], _AT_ONCE))
         return is_short and plan.mean_bytes <= self._least[0] * 1.0001
 
     def part(self, source: HloSharding, target: HloSharding) -> Steps:
@@ -187,6 +187,10 @@ class Reshard:
         part = replace(self, source=source, target=target, reduce_kind=kind, memory_limit=None)
         # What partial sums become when they have met is a value like others: it may go by way of another sharding, too.
         return self.planner(replace(part, is_part=not is_partial(self.source))).steps
+
+
+_AT_ONCE = (Permute, AllGather, DynamicSlice)
+"""Steps of one kernel or collective each: with the least bytes, no other plan is faster."""
 
 
 def is_partial(sharding: HloSharding) -> bool:
