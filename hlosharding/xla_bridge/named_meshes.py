@@ -23,8 +23,9 @@ def mesh_inside(traced: Any) -> Any:
     JAX keeps those of constraints beside what it lowers, but no AbstractMesh.
 
     >>> import jax
-    >>> from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
-    >>> rows = NamedSharding(AbstractMesh((4, 2), ("data", "model")), P("data"))
+    >>> from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P
+    >>> mesh = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    >>> rows = NamedSharding(mesh, P("data"))
     >>> mesh_inside(jax.jit(lambda x: jax.lax.with_sharding_constraint(x, rows)).trace(jax.numpy.ones((8, 8)))).shape
     OrderedDict([('data', 4), ('model', 2)])
     """

@@ -131,7 +131,7 @@ def test_meshes_without_devices_do() -> None:
 
 @pytest.mark.parametrize("kind", ["constraint", "jitted", "shard_map"])
 def test_the_mesh_of_what_is_said_inside_is_used(kind: str) -> None:
-    mesh = AbstractMesh((2, 4), ("data", "model"))
+    mesh = AbstractMesh((2, 4), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     rows = NamedSharding(mesh, P("data"))
 
     def f(x: Any) -> Any:
