@@ -59,9 +59,8 @@ def _flat(values: Iterable[Any]) -> Iterator[Any]:
 def _is_of_several_devices(value: Any) -> bool:
     import jax
 
-    if _is_mesh_of_several(getattr(value, "mesh", value)):
-        return True
-    return isinstance(value, jax.sharding.Sharding) and not hasattr(value, "mesh") and value.num_devices > 1
+    is_several = isinstance(value, jax.sharding.Sharding) and value.num_devices > 1
+    return is_several or _is_mesh_of_several(value)
 
 
 def _is_mesh_of_several(value: Any) -> bool:
