@@ -243,15 +243,21 @@ def alive_before(ranges: Iterable[tuple[int, int]], count: int) -> list[int]:
 
 
 class Stretch(NamedTuple):
-    """`count` repeats of `period` numbers from `start` on."""
+    """Numbers from `start` on, each equal to the one `period` places behind it."""
 
     start: int
     period: int
-    count: int
+    length: int
+    """The last repeat may be a part of one."""
+
+    @property
+    def count(self) -> int:
+        """Of whole repeats."""
+        return self.length // self.period
 
     @property
     def size(self) -> int:
-        """How many numbers it has."""
+        """How many numbers whole repeats have."""
         return self.count * self.period
 
 
@@ -261,7 +267,7 @@ def first_stretch(keys: Ints, free: Bools, least: int) -> Stretch | None:
     What comes first (the forward layers) is what the others are made of.
 
     >>> first_stretch(np.arange(400) % 40, np.ones(400, bool), 8)
-    Stretch(start=0, period=40, count=10)
+    Stretch(start=0, period=40, length=400)
     """
     found = [s for period in _periods(keys, free) for s in _stretches(keys, free, period) if s.count >= least]
     longest = max((s.size for s in found), default=0)
@@ -274,26 +280,27 @@ def _stretches(keys: Ints, free: Bools, period: int) -> Iterator[Stretch]:
     edges = np.concatenate([[-1], others, [len(keys) - period]])
     lengths = np.diff(edges) - 1
     for number in np.argsort(-lengths)[:_OF_ONE_PERIOD].tolist():
-        yield Stretch(int(edges[number]) + 1, period, int(lengths[number]) // period + 1)
+        yield Stretch(int(edges[number]) + 1, period, int(lengths[number]) + period)
 
 
 def between_layers(stretch: Stretch, users: Ints, operands: Ints) -> Stretch:
     """The stretch cut where the fewest values go from one repeat to the next; `users[n]` reads `operands[n]`.
 
     >>> places = np.arange(1, 400)  # each reads the one before it, and some one that is 20 places off
-    >>> between_layers(Stretch(0, 40, 9), np.append(places, places[30::40] + 20), np.append(places - 1, places[30::40]))
-    Stretch(start=12, period=40, count=8)
+    >>> far = places[30::40]
+    >>> between_layers(Stretch(0, 40, 360), np.append(places, far + 20), np.append(places - 1, far))
+    Stretch(start=12, period=40, length=348)
     """
-    start, period, count = stretch
+    start, period, length = stretch
     # One in the middle, which has its like on both sides.
-    begin = start + count // 2 * period
+    begin = start + stretch.count // 2 * period
     # What is read a period later or more, as by the backward pass, adds to every border alike.
     near = (operands >= begin - period) & (operands < begin + period) & (users - operands < period)
     last_user = np.zeros(3 * period, np.int64)
     np.maximum.at(last_user, operands[near] - begin + period, users[near] - begin + period)
     alive = alive_before(((n, last) for n, last in enumerate(last_user.tolist()) if last), 3 * period)
     offset = int(np.argmin(alive[period : 2 * period]))
-    return Stretch(start + offset, period, count - 1 if offset else count)
+    return Stretch(start + offset, period, length - offset)
 
 
 def _periods(keys: Ints, free: Bools) -> list[int]:

@@ -31,6 +31,8 @@ class Places:
     starts: Sequence[int]
     """Where those of each begin; one more at the end."""
     users: Callable[[int], Sequence[int]]
+    computed: Sequence[int]
+    """Instructions in whose order a stretch is found."""
     root: int
     kinds: list[int] = field(init=False)
     layers: list[int] = field(init=False)
@@ -42,10 +44,8 @@ class Places:
     def add(self, stretch: layers.Stretch) -> int:
         """A stretch, and what belongs to its layers: of this kind and up."""
         first = self.next_kind
-        for place in range(stretch.size):
-            inst = stretch.start + place
-            if self.starts[inst] < self.starts[inst + 1]:  # weights may stand layers ahead of what reads them
-                self.kinds[inst], self.layers[inst] = first + place % stretch.period, place // stretch.period
+        for place, inst in enumerate(self.computed[stretch.start : stretch.start + stretch.size]):
+            self.kinds[inst], self.layers[inst] = first + place % stretch.period, place // stretch.period
         self.next_kind += stretch.period
         self._what_reads(first)
         self._what_is_read(first)
@@ -140,6 +140,14 @@ class Edges:
         first = computation.instructions[0].id
         return cls(flat - first, np.repeat(np.arange(len(used)), counts), np.append(0, np.cumsum(counts)))
 
+    def among(self, some: Sequence[int]) -> tuple[Ints, Ints]:
+        """(users, operands) of those between `some` instructions, each named by its position among these."""
+        number = np.full(len(self.starts), OUTSIDE)
+        number[some] = np.arange(len(some))
+        users, operands = number[self.users], number[self.operands]
+        inside = (users != OUTSIDE) & (operands != OUTSIDE)
+        return users[inside], operands[inside]
+
 
 @dataclass(frozen=True, slots=True)
 class Layers:
@@ -173,11 +181,14 @@ def steady_layers(kinds: Ints, layers: Ints, edges: Edges, base: int, count: int
         gone = left[left >= 0]
         gone = gone[kinds[gone] >= 0]
         kinds[gone] = OUTSIDE
-        found = None if narrow.all() else (int(first[~narrow].max()), int(last[~narrow].min()))
         if not len(gone):
+            if not narrow.all():
+                # At either end of them one more layer may stay, that has all kinds and reads of what has none.
+                is_there = np.pad(table[~narrow] >= 0, ((0, 0), (1, 1)))
+                row = np.arange(len(is_there))
+                first, last = first[~narrow], last[~narrow]
+                found = int((first - is_there[row, first]).max()), int((last + is_there[row, last + 2]).min())
             break
-    else:
-        found = None
     if found is None or found[0] > middle - 1 or found[1] < middle + 1:
         kinds[kinds >= base] = OUTSIDE
         return None

@@ -66,7 +66,14 @@ def left_out(propagated: hs.Propagation) -> float:
 
 @pytest.mark.parametrize(
     ("architecture", "layers", "share"),
-    [("GPT-2", 12, 0.3), ("experts", 12, 0.3), ("GPT-2", 24, 0.4), ("encoder-decoder", 40, 0.4), ("experts", 24, 0.4)],
+    [
+        ("GPT-2", 6, 0.28),
+        ("GPT-2", 12, 0.6),
+        ("experts", 12, 0.6),
+        ("GPT-2", 24, 0.75),
+        ("encoder-decoder", 40, 0.6),
+        ("experts", 24, 0.8),
+    ],
 )
 def test_models_that_people_train(
     architecture: str, layers: int, share: float, monkeypatch: pytest.MonkeyPatch
@@ -122,7 +129,7 @@ def _whole(own: Any, y: jax.Array, say: deep.Say) -> jax.Array:
     return y + say(jnp.tanh(y @ own["up"]), None, None) @ own["down"] + own["bias"]
 
 
-@pytest.mark.parametrize("where", [3, 20, 28])
+@pytest.mark.parametrize("where", [3, 16, 20, 28])
 @pytest.mark.parametrize("what", ["activation", "annotation", "width"])
 def test_one_layer_that_differs(where: int, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def apply(key: int, own: Any, y: jax.Array, say: deep.Say) -> jax.Array:
@@ -132,8 +139,8 @@ def test_one_layer_that_differs(where: int, what: str, monkeypatch: pytest.Monke
 
     layers = [deep.mlp_layer(n, 64 if what == "width" and n == where else 32) for n in range(32)]
     propagated = hs.propagate(deep.step(layers, apply, ROWS))
-    # In the middle it leaves too few layers on either side.
-    assert (left_out(propagated) > 0.4) is (where != 20)
+    # In the middle it leaves a stack on either side.
+    assert left_out(propagated) > 0.4
     same(propagated, monkeypatch)
 
 
