@@ -21,6 +21,7 @@ class LeafWalk(ABC, Generic[L]):
     def __init__(self) -> None:
         self.found: dict[Instruction, tuple[L, ...]] = {}
         """Of each value that was come across, its leaves, in their order."""
+        self._known: dict[tuple[Computation, tuple[tuple[L, ...], ...]], tuple[L, ...]] = {}
 
     @abstractmethod
     def of_op(self, inst: Instruction, operands: Sequence[tuple[L, ...]]) -> tuple[L, ...]:
@@ -32,12 +33,16 @@ class LeafWalk(ABC, Generic[L]):
 
     def walk(self, computation: Computation, arguments: Sequence[tuple[L, ...]]) -> tuple[L, ...]:
         """What a computation gives for such arguments."""
-        for parameter, leaves in zip(computation.parameters, arguments, strict=True):
-            self.found[parameter] = leaves
-        for inst in computation.instructions:
-            if inst.opcode != "parameter":
-                self.found[inst] = self.behind(inst, [self.found[operand] for operand in inst.operands])
-        return self.found[computation.root]
+        # Asked once: of functions that call another one twice, level below level, there would be twice as many at each.
+        key = computation, tuple(arguments)
+        if key not in self._known:
+            for parameter, leaves in zip(computation.parameters, arguments, strict=True):
+                self.found[parameter] = leaves
+            for inst in computation.instructions:
+                if inst.opcode != "parameter":
+                    self.found[inst] = self.behind(inst, [self.found[operand] for operand in inst.operands])
+            self._known[key] = self.found[computation.root]
+        return self._known[key]
 
     def behind(self, inst: Instruction, operands: Sequence[tuple[L, ...]]) -> tuple[L, ...]:
         """What an op gives for such operands."""

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import NoReturn
 
 from hlosharding.errors import ScheduleError
-from hlosharding.ir import Computation, Instruction, Module, NameUniquer, is_neutral, rewrite, while_parts
+from hlosharding.ir import Instruction, Module, NameUniquer, is_neutral, rewrite, while_parts
 from hlosharding.partitioner import linear_operands
 from hlosharding.schedule.cutting.leaf_walk import LeafWalk
 from hlosharding.schedule.cutting.microbatched import place_in_source
@@ -88,16 +88,6 @@ def insert_sum_behind(term: Instruction, names: NameUniquer, *, like: Instructio
 
 class _TermWalk(LeafWalk[Term]):
     """What becomes of terms: from ops to the ops that read them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._known: dict[tuple[Computation, tuple[Terms, ...]], Terms] = {}
-
-    def walk(self, computation: Computation, arguments: Sequence[Terms]) -> Terms:
-        key = computation, tuple(arguments)
-        if key not in self._known:
-            self._known[key] = super().walk(computation, arguments)
-        return self._known[key]
 
     def merge(self, inst: Instruction, left: Term, right: Term) -> Term:
         if left == right or right == Term.ZERO:
