@@ -105,7 +105,7 @@ def excerpt(
 
     `operands` and `users` say, in terms of the whole program, what each uses and is used by; `results` which elements
     of the root tuple are left.  Ids, names and protos stay as they are, so that side tables fit, but for the numbers of
-    parameters; the computations that they call are the whole program's own.
+    parameters; the computations that they call are the whole program's own.  A root that is no tuple stays as it is.
     """
     out = Module(module.name, num_partitions=module.num_partitions)
     out.mesh, out.weights, out.signature = module.mesh, module.weights, module.signature
@@ -119,7 +119,8 @@ def excerpt(
         copy.operands, copy.users = tuple(map(of, operands[inst])), list(map(of, users(inst)))
     entry.instructions = list(new.values())
     entry.set_root(new[module.entry.root])
-    entry.root.shape = Shape.tuple(tuple(module.entry.root.shape.tuple_shapes[n] for n in results))
+    if module.entry.root.opcode == "tuple":
+        entry.root.shape = Shape.tuple(tuple(module.entry.root.shape.tuple_shapes[n] for n in results))
     out.proto = _header(module, _renumber(entry), results)
     kept = {module.entry, *callees_first([entry])}
     out.computations = [entry if c is module.entry else c for c in module.computations if c in kept]

@@ -64,14 +64,9 @@ def transformer(layer: Tree, x: jax.Array, say: Say) -> jax.Array:
 
 def step(layers: Tree, apply: Callable[..., Any], x: np.ndarray) -> hs.Module:
     """Loss, gradients and Adam over all layers, in the order of the tree; lowered on a 2x4 mesh."""
-    mesh = _mesh()
-    say = partial(_say, mesh)
 
     def loss(params: Tree, given: jax.Array) -> jax.Array:
-        y = say(given, "data")
-        for key in params if isinstance(params, dict) else range(len(params)):
-            y = apply(key, params[key], y, say)
-        return jnp.square(y).mean()
+        return jnp.square(_through(params, apply, given)).mean()
 
     def adam(params: Tree, mean: Tree, square: Tree, given: jax.Array) -> Tree:
         value, gradients = jax.value_and_grad(loss)(params, given)
@@ -81,8 +76,32 @@ def step(layers: Tree, apply: Callable[..., Any], x: np.ndarray) -> hs.Module:
         return params, mean, square, value
 
     zeros = jax.tree.map(np.zeros_like, layers)
-    whole = NamedSharding(mesh, PartitionSpec())
-    arguments = jax.tree.map(
-        lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=whole), (layers, zeros, zeros, x)
-    )
-    return hs.load(jax.jit(adam).lower(*arguments), prepare=True)
+    return _lowered(adam, layers, zeros, zeros, x)
+
+
+def forward(layers: Tree, apply: Callable[..., Any], x: np.ndarray, result: Callable[[list[Any]], Any]) -> hs.Module:
+    """Of what all layers make, one result; lowered on a 2x4 mesh."""
+
+    def run(params: Tree, given: jax.Array) -> jax.Array:
+        made = list[jax.Array]()
+        _through(params, apply, given, made)
+        return result(made)
+
+    return _lowered(run, layers, x)
+
+
+def _through(params: Tree, apply: Callable[..., Any], given: jax.Array, made: list[jax.Array] | None = None) -> Any:
+    """The last layer's, of values that are added to `made`."""
+    say = partial(_say, _mesh())
+    y = say(given, "data")
+    for key in params if isinstance(params, dict) else range(len(params)):
+        y = apply(key, params[key], y, say)
+        if made is not None:
+            made.append(y)
+    return y
+
+
+def _lowered(function: Callable[..., Any], *arguments: Any) -> hs.Module:
+    whole = NamedSharding(_mesh(), PartitionSpec())
+    given = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=whole), arguments)
+    return hs.load(jax.jit(function).lower(*given), prepare=True)

@@ -74,7 +74,8 @@ class Folded:
         given = self.source.shardings
         others = {i: s for i, s in given.items() if i not in self.module.shardings}
         shardings = self._for_all(found.shardings, others)
-        shardings[root.id] = self.root_sharding(shardings[root.id])
+        if root.opcode == "tuple":
+            shardings[root.id] = self.root_sharding(shardings[root.id])
         return ShardingTable(shardings, self._for_all(found.reasons, {}), self._for_all(found.copies, {}))
 
     def _for_all(self, found: Mapping[int, T], others: Mapping[int, T]) -> dict[int, T]:
@@ -109,9 +110,13 @@ class Folded:
 
 def _places(root: Instruction) -> dict[int, list[int]]:
     first, found = root.computation.instructions[0].id, defaultdict[int, list[int]](list)
-    for place, operand in enumerate(root.operands):
-        found[operand.id - first].append(place)
+    for place, result in enumerate(_results(root)):
+        found[result.id - first].append(place)
     return dict(found)
+
+
+def _results(root: Instruction) -> Sequence[Instruction]:
+    return root.operands if root.opcode == "tuple" else (root,)
 
 
 def folded(module: Module, annotated: frozenset[str]) -> Folded | None:
@@ -120,9 +125,9 @@ def folded(module: Module, annotated: frozenset[str]) -> Folded | None:
     `annotated`: names of what the user annotated.
     """
     root = module.entry.root
-    if root is not module.entry.instructions[-1]:
+    if root is not module.entry.instructions[-1] or root.id not in module.shardings:
         return None
-    if root.opcode != "tuple" or not all(o.shape.is_array for o in root.operands) or root.id not in module.shardings:
+    if not all(result.shape.is_array for result in _results(root)):
         return None
     repeats = repeats_of(module, annotated)
     if repeats is None or not _are_given_back_alike(module, repeats):
@@ -130,12 +135,13 @@ def folded(module: Module, annotated: frozenset[str]) -> Folded | None:
     operands = _kept_operands(module, repeats)
     if operands is None:
         return None
-    kept = [n for n, o in enumerate(root.operands) if not repeats.dropped[o.id - module.entry.instructions[0].id]]
+    kept = [n for n, o in enumerate(_results(root)) if not repeats.dropped[o.id - module.entry.instructions[0].id]]
     small, new = excerpt(module, operands, partial(_users, module, repeats, operands), kept)
-    leaves = module.shardings[root.id].normalize_tuple(len(root.operands)).leaves
     given = module.shardings
     small.shardings = {i.id: given[i.id] for i in small.instructions if i.id in given}
-    small.shardings[root.id] = HloSharding.tuple([leaves[n] for n in kept])
+    if root.opcode == "tuple":
+        leaves = given[root.id].normalize_tuple(len(root.operands)).leaves
+        small.shardings[root.id] = HloSharding.tuple([leaves[n] for n in kept])
     if isinstance(module.open_outputs, tuple):
         small.open_outputs = tuple([module.open_outputs[n] for n in kept])
     found = Folded(module, small, new, repeats)
@@ -146,7 +152,7 @@ def folded(module: Module, annotated: frozenset[str]) -> Folded | None:
 def _are_given_back_alike(module: Module, repeats: Repeats) -> bool:
     """Are of all layers the same values results, in the same shardings?"""
     root, is_open = module.entry.root, module.open_outputs
-    leaves = module.shardings[root.id].normalize_tuple(len(root.operands)).leaves
+    leaves = module.shardings[root.id].normalize_tuple(len(_results(root))).leaves
     if isinstance(is_open, tuple) and len(is_open) != len(leaves):
         return False
     given = {
@@ -168,7 +174,7 @@ def _kept_operands(module: Module, repeats: Repeats) -> dict[Instruction, Sequen
     for place, inst in enumerate(entry):
         if dropped[place]:
             continue
-        if inst is root:
+        if inst is root and root.opcode == "tuple":
             found[inst] = [o for o in inst.operands if not dropped[o.id - first]]
         elif any(dropped[o.id - first] for o in inst.operands):
             read = [o.id - first for o in inst.operands]

@@ -34,6 +34,7 @@ class Places:
     computed: Sequence[int]
     """Instructions in whose order a stretch is found."""
     root: int
+    """The tuple of results; OUTSIDE of one result that is no tuple."""
     kinds: list[int] = field(init=False)
     layers: list[int] = field(init=False)
     next_kind: int = 0

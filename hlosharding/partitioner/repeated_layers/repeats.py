@@ -39,8 +39,8 @@ def op_keys(module: Module, annotated: frozenset[str]) -> list[int]:
         if inst.proto.HasField("frontend_attributes"):
             key = (*key, stated_of(inst))
         # It keeps its sharding, where others may take another one: so they are not alike.
-        if inst.name in annotated:
-            key = (*key, "annotated")
+        if inst.name in annotated or inst is module.entry.root:
+            key = (*key, "kept")
         found.append(number(key, len(numbers)))
     return found
 
@@ -166,10 +166,12 @@ def _families(module: Module, annotated: frozenset[str], worthwhile: _Worthwhile
     if worthwhile(_outlines([entry[inst] for inst in computed]), None) is None:
         return None
     numbers = op_keys(module, annotated)
-    edges, root = Edges.of(module.entry), module.entry.root.id - first
+    edges, root = Edges.of(module.entry), module.entry.root
     keys, near = np.array(numbers)[computed], edges.among(computed)
     read, starts = edges.operands.tolist(), edges.starts.tolist()
-    places = Places(numbers, read, starts, lambda i: [u.id - first for u in entry[i].users], computed, root)
+    # A result that is no tuple is an op like others.
+    end = root.id - first if root.opcode == "tuple" else OUTSIDE
+    places = Places(numbers, read, starts, lambda i: [u.id - first for u in entry[i].users], computed, end)
     families, stretch = list[Family](), worthwhile(keys, None)
     while stretch is not None:
         stretch = stretches.between_layers(stretch, *near)

@@ -125,6 +125,23 @@ def test_training_steps(layers: Callable[..., Any], kind: str, monkeypatch: pyte
     same(propagated, monkeypatch)
 
 
+@pytest.mark.parametrize(
+    ("result", "least"),
+    [(lambda made: made[-1], 0.8), (lambda made: jnp.square(made[-1]).sum(), 0.8), (jnp.stack, 0.0)],
+    ids=["of the last layer", "of the whole", "of all layers"],
+)
+def test_one_result_that_is_no_tuple(
+    result: Callable[[list[Any]], Any], least: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layers = [deep.attention_layer(n) for n in range(32)]
+    module = deep.forward(layers, lambda _key, own, y, say: deep.transformer(own, y, say), SEQUENCES, result)
+    assert module.entry.root.opcode != "tuple"
+    propagated = hs.propagate(module)
+    # Who reads all layers would lack what is left out.
+    assert left_out(propagated) > least if least else left_out(propagated) == 0
+    same(propagated, monkeypatch)
+
+
 def _whole(own: Any, y: jax.Array, say: deep.Say) -> jax.Array:
     return y + say(jnp.tanh(y @ own["up"]), None, None) @ own["down"] + own["bias"]
 
