@@ -39,8 +39,8 @@ def op_keys(module: Module, annotated: frozenset[str]) -> list[int]:
         if inst.proto.HasField("frontend_attributes"):
             key = (*key, stated_of(inst))
         # It keeps its sharding, where others may take another one: so they are not alike.
-        if inst.name in annotated or inst is module.entry.root:
-            key = (*key, "kept")
+        if inst.name in annotated:
+            key = (*key, "annotated")
         found.append(number(key, len(numbers)))
     return found
 
@@ -131,7 +131,8 @@ def repeats_of(module: Module, annotated: frozenset[str]) -> Repeats | None:
     entry = module.entry.instructions
     if len(entry) < _FEW or any(i.control_predecessors for i in entry):
         return None
-    found = _families(module, annotated, _to_leave_out, 2 * _KEPT + 1)
+    # As what is annotated the root keeps its sharding.
+    found = _families(module, annotated | {module.entry.root.name}, _to_leave_out, 2 * _KEPT + 1)
     return None if found is None else _checked(*found)
 
 
