@@ -66,7 +66,7 @@ def step(layers: Tree, apply: Callable[..., Any], x: np.ndarray) -> hs.Module:
     """Loss, gradients and Adam over all layers, in the order of the tree; lowered on a 2x4 mesh."""
 
     def loss(params: Tree, given: jax.Array) -> jax.Array:
-        return jnp.square(_through(params, apply, given)).mean()
+        return jnp.square(_through(params, apply, given)[-1]).mean()
 
     def adam(params: Tree, mean: Tree, square: Tree, given: jax.Array) -> Tree:
         value, gradients = jax.value_and_grad(loss)(params, given)
@@ -82,23 +82,16 @@ def step(layers: Tree, apply: Callable[..., Any], x: np.ndarray) -> hs.Module:
 def forward(layers: Tree, apply: Callable[..., Any], x: np.ndarray, result: Callable[[list[Any]], Any]) -> hs.Module:
     """Of what all layers make, one result; lowered on a 2x4 mesh."""
 
-    def run(params: Tree, given: jax.Array) -> jax.Array:
-        made = list[jax.Array]()
-        _through(params, apply, given, made)
-        return result(made)
-
-    return _lowered(run, layers, x)
+    return _lowered(lambda params, given: result(_through(params, apply, given)), layers, x)
 
 
-def _through(params: Tree, apply: Callable[..., Any], given: jax.Array, made: list[jax.Array] | None = None) -> Any:
-    """The last layer's, of values that are added to `made`."""
+def _through(params: Tree, apply: Callable[..., Any], given: jax.Array) -> list[jax.Array]:
+    """What each layer makes, behind what is given."""
     say = partial(_say, _mesh())
-    y = say(given, "data")
+    made = [say(given, "data")]
     for key in params if isinstance(params, dict) else range(len(params)):
-        y = apply(key, params[key], y, say)
-        if made is not None:
-            made.append(y)
-    return y
+        made.append(apply(key, params[key], made[-1], say))
+    return made
 
 
 def _lowered(function: Callable[..., Any], *arguments: Any) -> hs.Module:

@@ -194,10 +194,10 @@ def _computed(entry: Sequence[Instruction]) -> list[int]:
     Constants, and what is made of them alone, stand beside the first op that reads them: they would make its layer
     another than those that read them, too.  And weights may stand layers ahead of what reads them.
     """
-    found, is_computed = list[int](), dict[Instruction, bool]()
+    found, known = list[int](), {inst for inst in entry if inst.opcode == "parameter"}
     for number, inst in enumerate(entry):
-        is_computed[inst] = inst.opcode == "parameter" or any(map(is_computed.__getitem__, inst.operands))
-        if is_computed[inst] and inst.operands:
+        if not known.isdisjoint(inst.operands):
+            known.add(inst)
             found.append(number)
     return found
 
