@@ -36,7 +36,8 @@ def find_batch_flow(
     (1,)
     """
     flow = _FlowWalk(activations, sorts)
-    flow.walk(module.entry, [(batch.get(p.parameter_number),) * len(p.shape.leaves) for p in module.entry.parameters])
+    dims = [(batch.get(p.parameter_number),) * len(p.shape.leaves) for p in module.entry.parameters]
+    flow.walk(module.entry, tuple(dims))
     return flow.found
 
 

@@ -11,6 +11,7 @@ from functools import reduce
 from typing import Generic, TypeVar
 
 from hlosharding.ir import Computation, Instruction, branches, while_parts
+from hlosharding.once import remembered
 
 L = TypeVar("L")
 
@@ -21,7 +22,6 @@ class LeafWalk(ABC, Generic[L]):
     def __init__(self) -> None:
         self.found: dict[Instruction, tuple[L, ...]] = {}
         """Of each value that was come across, its leaves, in their order."""
-        self._known: dict[tuple[Computation, tuple[tuple[L, ...], ...]], tuple[L, ...]] = {}
 
     @abstractmethod
     def of_op(self, inst: Instruction, operands: Sequence[tuple[L, ...]]) -> tuple[L, ...]:
@@ -31,18 +31,16 @@ class LeafWalk(ABC, Generic[L]):
     def merge(self, inst: Instruction, left: L, right: L) -> L:
         """What is one or the other behind a loop, or branches."""
 
-    def walk(self, computation: Computation, arguments: Sequence[tuple[L, ...]]) -> tuple[L, ...]:
+    # Of functions that call another one twice, level below level, there would be twice as many calls at each.
+    @remembered
+    def walk(self, computation: Computation, arguments: tuple[tuple[L, ...], ...]) -> tuple[L, ...]:
         """What a computation gives for such arguments."""
-        # Asked once: of functions that call another one twice, level below level, there would be twice as many at each.
-        key = computation, tuple(arguments)
-        if key not in self._known:
-            for parameter, leaves in zip(computation.parameters, arguments, strict=True):
-                self.found[parameter] = leaves
-            for inst in computation.instructions:
-                if inst.opcode != "parameter":
-                    self.found[inst] = self.behind(inst, [self.found[operand] for operand in inst.operands])
-            self._known[key] = self.found[computation.root]
-        return self._known[key]
+        for parameter, leaves in zip(computation.parameters, arguments, strict=True):
+            self.found[parameter] = leaves
+        for inst in computation.instructions:
+            if inst.opcode != "parameter":
+                self.found[inst] = self.behind(inst, [self.found[operand] for operand in inst.operands])
+        return self.found[computation.root]
 
     def behind(self, inst: Instruction, operands: Sequence[tuple[L, ...]]) -> tuple[L, ...]:
         """What an op gives for such operands."""
@@ -55,7 +53,7 @@ class LeafWalk(ABC, Generic[L]):
             case "opt-barrier" | "copy":
                 return operands[0]
             case "call":
-                return self.walk(inst.called[0], operands)
+                return self.walk(inst.called[0], tuple(operands))
             case "while":
                 return self.behind_loop(inst, operands[0])
             case "conditional":
@@ -68,12 +66,12 @@ class LeafWalk(ABC, Generic[L]):
         body, before = while_parts(loop).body, None
         # This ends, for `merge` only goes on from what was there (zeros to terms, no dim to a dim), and never back.
         while carry != before:
-            before, carry = carry, self._merge_all(loop, carry, self.walk(body, [carry]))
+            before, carry = carry, self._merge_all(loop, carry, self.walk(body, (carry,)))
         return carry
 
     def behind_branches(self, inst: Instruction, operands: Sequence[tuple[L, ...]]) -> tuple[L, ...]:
         """What all branches give."""
-        ways = [self.walk(way.computation, [given]) for way, given in zip(branches(inst), operands[1:], strict=True)]
+        ways = [self.walk(way.computation, (given,)) for way, given in zip(branches(inst), operands[1:], strict=True)]
         return reduce(lambda left, right: self._merge_all(inst, left, right), ways)
 
     def _merge_all(self, inst: Instruction, left: tuple[L, ...], right: tuple[L, ...]) -> tuple[L, ...]:

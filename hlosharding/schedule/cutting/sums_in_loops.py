@@ -99,7 +99,7 @@ class _TermWalk(LeafWalk[Term]):
 
     def behind_loop(self, loop: Instruction, carry: Terms) -> Terms:
         found = super().behind_loop(loop, carry)
-        goes_on = self.walk(while_parts(loop).condition, [found])
+        goes_on = self.walk(while_parts(loop).condition, (found,))
         return _make_varying(loop, found) if goes_on == (Term.VARYING,) else found
 
     def behind_branches(self, inst: Instruction, operands: Sequence[Terms]) -> Terms:
