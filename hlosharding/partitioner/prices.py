@@ -5,7 +5,8 @@ Floor: partitioner.  Formulas are the cost room's; here only what they are asked
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -21,6 +22,8 @@ from hlosharding.reshard import (
     OBJECTIVES,
     ReshardRequest,
     is_partial,
+    least_of,
+    least_seconds,
     least_seconds_of_each,
     most_bytes_per_second,
     plan,
@@ -30,6 +33,7 @@ from hlosharding.sharding import HloSharding, stacked_partials
 
 Numbers = npt.NDArray[np.float64]
 Number = TypeVar("Number", float, Numbers)
+Way = TypeVar("Way")
 
 # Replicated compute must never buy bytes: work weighs more than its roofline time, so that a split that leaves devices
 # idle together loses against one that moves data once.
@@ -52,8 +56,27 @@ class Cost:
 
 
 NOTHING = Cost()
+ROUNDING = 1 - 1e-9
+"""What bounds are multiplied by before they are compared with prices, whose sums are rounded in another order."""
 SMALL = 1 << 16
 """Bytes that take little room, and whose moves are latency."""
+
+
+def first_cheapest(ways: Sequence[Way], least: Callable[[Way], float], price: Callable[[Way], float]) -> Way:
+    """Of the cheapest ways the first; only what its bound leaves a chance is priced.
+
+    >>> asked = []
+    >>> first_cheapest([30, 10, 20], lambda way: way - 5, lambda way: asked.append(way) or way), asked
+    (10, [10])
+    """
+    best, found = (math.inf, 0), ways[0]
+    for bound, number in sorted([(least(way), number) for number, way in enumerate(ways)]):
+        # What is as cheap may come before it.
+        if bound > best[0]:
+            break
+        if (priced := (price(ways[number]), number)) < best:
+            best, found = priced, ways[number]
+    return found
 
 
 def reduction_between(source: HloSharding, target: HloSharding, known: str | None) -> str | None:
@@ -65,6 +88,17 @@ def cost_of_plan(request: ReshardRequest) -> Cost:
     """Bytes and predicted seconds of the steps that the planner chooses."""
     found = plan(request)
     return Cost(found.mean_bytes, found.seconds)
+
+
+def _reshard_of(
+    value: ValuePlace, source: HloSharding, target: HloSharding
+) -> tuple[Shape, HloSharding, HloSharding, str | None]:
+    """What has to be resharded to have a value at `target`, from where it lies or from a copy of it at `source`."""
+    # Partial results lie in the value's own sharding alone: a copy of them elsewhere is their sum.
+    kind = value.reduce_kind if source is value.sharding else None
+    # Along these dims sums alone are the same, not the terms of them that devices have (`resharding`).
+    dims = () if kind else value.broadcast_dims
+    return *one_slice_of(value.shape, source, target, dims), kind
 
 
 @dataclass(slots=True)
@@ -117,15 +151,23 @@ class Prices:
 
     def move_cost(self, value: ValuePlace, source: HloSharding, target: HloSharding) -> Cost:
         """What it costs to have a value in another sharding, from where it lies or from a copy of it at `source`."""
-        # Partial results lie in the value's own sharding alone: a copy of them elsewhere is their sum.
-        kind = value.reduce_kind if source is value.sharding else None
-        # Along these dims sums alone are the same, not the terms of them that devices have (`resharding`).
-        dims = () if kind else value.broadcast_dims
-        return self.reshard_cost(*one_slice_of(value.shape, source, target, dims), kind)
+        return self.reshard_cost(*_reshard_of(value, source, target))
 
     def move_seconds(self, value: ValuePlace, target: HloSharding) -> float:
         """`comparable_seconds` to have a value in another sharding; nothing where it is made anew."""
         return 0.0 if value.is_free else self.comparable_seconds(self.move_cost(value, value.sharding, target))
+
+    def least_move_seconds(self, value: ValuePlace, target: HloSharding) -> float:
+        """What `move_seconds` is not below."""
+        return 0.0 if value.is_free else self.least_reshard_seconds(*_reshard_of(value, value.sharding, target)[:3])
+
+    def least_reshard_seconds(self, shape: Shape, source: HloSharding, target: HloSharding) -> float:
+        """What `reshard_seconds` is not below, whatever is reduced: no step is planned for it."""
+        if source is target or not shape.is_array or not shape.size:
+            return 0.0
+        least = least_of(source, target, shape.dims, self.machine.num_devices)
+        nbytes = least.elements * shape.byte_size / shape.size
+        return self.comparable(nbytes, least_seconds(nbytes, self.machine)) * ROUNDING
 
     def _request(self, shape: Shape, source: HloSharding, target: HloSharding, kind: str | None) -> ReshardRequest:
         return ReshardRequest(

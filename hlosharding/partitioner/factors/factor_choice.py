@@ -24,11 +24,11 @@ from hlosharding.partitioner.factors.choice_problem import (
     split_copies,
 )
 from hlosharding.partitioner.factors.factor_roles import contracts, divides_work, is_reduced
-from hlosharding.partitioner.factors.least_seconds import ROUNDING, Least, least_seconds
+from hlosharding.partitioner.factors.least_seconds import Least, least_seconds
 from hlosharding.partitioner.factors.split_prices import priced_split, work_per_device
 from hlosharding.partitioner.factors.splits import Splits, splits_by_axes
 from hlosharding.partitioner.partial_sums import is_wanted_partial
-from hlosharding.partitioner.prices import Prices
+from hlosharding.partitioner.prices import ROUNDING, Prices
 from hlosharding.reshard import MORE_WORK
 from hlosharding.sharding import HloSharding, TileAssignment
 
@@ -157,8 +157,7 @@ def _free_split(problems: Sequence[ChoiceProblem], prices: Prices) -> FactorChoi
     # might.
     if space.num_tiles < prices.machine.num_devices and any(claim.space is not space for claim in claims):
         return None
-    choice = priced_split(problems[0], space, prices)
-    return choice if choice is not None and choice.communication == 0 else None
+    return priced_split(problems[0], space, prices, limit=0.0)
 
 
 def splits_by_mesh(problem: ChoiceProblem, mesh: TileAssignment | None, spaces: Sequence[HloSharding]) -> Splits | None:

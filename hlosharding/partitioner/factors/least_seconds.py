@@ -17,12 +17,10 @@ from hlosharding.ir import Shape
 from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, Operand, Result
 from hlosharding.partitioner.factors.factor_roles import divides_work, is_reduced, major_dims, reduces
 from hlosharding.partitioner.factors.splits import Splits
-from hlosharding.partitioner.prices import Numbers, Prices
+from hlosharding.partitioner.prices import ROUNDING, Numbers, Prices
 from hlosharding.reshard import Layout, layout_of, received_elements
 from hlosharding.rules import Dims
 
-ROUNDING = 1 - 1e-9
-"""What bounds are multiplied by before they are compared with prices, whose sums are rounded in another order."""
 # Of no bytes no time is counted; of so few, what one more collective takes at least.
 _FEWEST_BYTES = np.full(1, 1e-9)
 

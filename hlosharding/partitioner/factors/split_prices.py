@@ -26,10 +26,9 @@ from hlosharding.partitioner.factors.factor_roles import (
     reduce_kind_of,
     reduces,
 )
-from hlosharding.partitioner.factors.least_seconds import ROUNDING
 from hlosharding.partitioner.iteration_space import untile
 from hlosharding.partitioner.local_ops import HaloPlan
-from hlosharding.partitioner.prices import NOTHING, Cost, Numbers, Prices
+from hlosharding.partitioner.prices import NOTHING, ROUNDING, Cost, Numbers, Prices
 from hlosharding.sharding import HloSharding, without_partials
 
 Table = npt.NDArray[np.int64]

@@ -129,15 +129,19 @@ def splits_by_axes(
     split = [space for space in spaces if space.kind == "tiled"]
     if not split or any(set(space.subgroup_types) - {"replicated"} for space in split):
         return None
-    tilings = [space.tiles for space in split]
-    # Dims from the last on, too: the axes of one dim may join those of another on either side.
-    tilings += [tiling.transpose(range(len(tiling.dims))[::-1]) for tiling in tilings]
-    if mesh is not None and mesh.num_elements == tilings[0].num_elements:
-        tilings.insert(0, mesh)
-    axes = axes_of(tuple(dict.fromkeys(tilings)))
+    axes = _axes_either_way(tuple(dict.fromkeys([space.tiles for space in split])), mesh)
     if axes is None:
         return None
     return _splits_along(axes, num_factors, may_be_split)
+
+
+@lru_cache(maxsize=1 << 12)
+def _axes_either_way(tilings: tuple[TileAssignment, ...], mesh: TileAssignment | None) -> DeviceAxes | None:
+    """Those of the mesh and the tilings, whose dims are taken from the last on, too: the axes of one dim may join those
+    of another on either side."""
+    first = (mesh,) if mesh is not None and mesh.num_elements == tilings[0].num_elements else ()
+    turned = [tiling.transpose(range(len(tiling.dims))[::-1]) for tiling in tilings]
+    return axes_of(tuple(dict.fromkeys((*first, *tilings, *turned))))
 
 
 def splits_of_mesh(mesh: TileAssignment, num_factors: int, may_be_split: Callable[[int, int], bool]) -> Splits:

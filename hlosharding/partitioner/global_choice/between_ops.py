@@ -19,7 +19,7 @@ from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner.context import PlanContext
 from hlosharding.partitioner.decisions import Decisions
 from hlosharding.partitioner.factors import Options, Slots
-from hlosharding.partitioner.global_choice.op_prices import Key, OpPrices
+from hlosharding.partitioner.global_choice.op_prices import Key, MovePrices, OpPrices
 from hlosharding.partitioner.global_choice.value_groups import Group, groups_of
 from hlosharding.partitioner.overrides import BOTH_ENDS, ShardingTable
 from hlosharding.partitioner.prices import Numbers
@@ -74,6 +74,33 @@ class _Ask(NamedTuple):
     """The numbers of the groups around it that are copies."""
 
 
+class _Total(NamedTuple):
+    """What it comes to that some groups lie in one way or another."""
+
+    ops: Numbers
+    """[option of each group]"""
+    moves: list[tuple[int, MovePrices]]
+    """Numbers of groups, and what brings a value from, or to, each of the group's options."""
+
+    def cheapest(self, own: tuple[int, ...]) -> tuple[float, tuple[int, ...], float]:
+        """The price of these options, the cheapest ones, and their price."""
+        prices, options, asked = self._priced(own), own, set[tuple[int, ...]]()
+        # Moves are planned for those only that are the cheapest by bounds: to plan all took a tenth of a partition.
+        while options not in asked:
+            asked.add(options)
+            options = tuple(map(int, np.unravel_index(int(prices.argmin()), prices.shape)))
+            prices = self._priced(options)
+        return float(prices[own]), options, float(prices[options])
+
+    def _priced(self, options: tuple[int, ...]) -> Numbers:
+        """[option of each group]: at least; exact where they lie so, or were asked before."""
+        total = self.ops.copy()
+        for n, moves in self.moves:
+            moves.plan(options[n])
+            total += _along(moves.seconds, (n,), total.ndim)
+        return total
+
+
 @dataclass(slots=True)
 class _Search:
     """Group by group, and pair by pair, as long as something gets cheaper."""
@@ -83,7 +110,7 @@ class _Search:
     taken: dict[Group, HloSharding] = field(default_factory=dict[Group, HloSharding])
     """The groups that left their sharding."""
     at_border: dict[Instruction, list[Group]] = field(default_factory=dict[Instruction, list[Group]])
-    totals: dict[Any, Numbers] = field(default_factory=dict[Any, Numbers])
+    totals: dict[Any, _Total] = field(default_factory=dict[Any, _Total])
     options: dict[Group, tuple[HloSharding, ...]] = field(default_factory=dict[Group, tuple[HloSharding, ...]])
     moved_at: dict[Instruction, list[Instruction]] = field(default_factory=dict[Instruction, list[Instruction]])
     """By op, which of its values are moved while all around it lie as in the table."""
@@ -139,19 +166,18 @@ class _Search:
         seen.update((group, other) for other in others)
         for pair in ([group], *([group, other] for other in others)):
             options = [self._options(one) for one in pair]
-            prices = self._prices(pair, options)
-            cheapest = np.unravel_index(int(prices.argmin()), prices.shape)
             own = tuple(options[n].index(self._lies(one)) for n, one in enumerate(pair))
+            price, cheapest, cheapest_price = self._prices(pair, options).cheapest(own)
             if group.is_copy and cheapest[0] == own[0]:
                 continue  # what values alone would save was looked at before
-            saved = float(prices[own] - prices[cheapest])
-            if saved > max(least, MARGIN * float(prices[own])):
-                chosen = {one: options[n][int(cheapest[n])] for n, one in enumerate(pair)}
+            saved = price - cheapest_price
+            if saved > max(least, MARGIN * price):
+                chosen = {one: options[n][cheapest[n]] for n, one in enumerate(pair)}
                 best, least = {one: s for one, s in chosen.items() if s is not self._lies(one)}, saved
         return best
 
-    def _prices(self, groups: Sequence[Group], options: Sequence[tuple[HloSharding, ...]]) -> Numbers:
-        """[option of each group]: what the ops at their borders cost, other groups lying as they do."""
+    def _prices(self, groups: Sequence[Group], options: Sequence[tuple[HloSharding, ...]]) -> _Total:
+        """What the ops at their borders cost, other groups lying as they do, and what is asked of their members."""
         asks = [self._ask(op, groups, options) for op in dict.fromkeys(op for g in groups for op in g.borders)]
         asked = [(n, m.shape, place.uid) for n, group in enumerate(groups) for m, place in group.asked]
         asked += [(n, g.members[0].shape, g.sharding.uid) for n, g in enumerate(groups) if g.is_copy]
@@ -159,7 +185,7 @@ class _Search:
         key = (tuple([(ask.key, ask.places, ask.copies) for ask in asks]), tuple(asked), tuple(map(len, options)))
         known = self.totals.get(key)
         if known is None:
-            known = self.totals[key] = self._summed(asks, groups, options)
+            known = self.totals[key] = _Total(self._summed(asks, options), list(self._moves(groups, options)))
         return known
 
     def _ask(self, op: Instruction, groups: Sequence[Group], options: Sequence[tuple[HloSharding, ...]]) -> _Ask:
@@ -170,24 +196,26 @@ class _Search:
         copies = tuple([n for n, g in enumerate(around) if g.is_copy])
         return _Ask(self.prices.key(op, slots, choices), op, slots, choices, places, copies)
 
-    def _summed(
-        self, asks: Sequence[_Ask], groups: Sequence[Group], options: Sequence[tuple[HloSharding, ...]]
-    ) -> Numbers:
+    def _summed(self, asks: Sequence[_Ask], options: Sequence[tuple[HloSharding, ...]]) -> Numbers:
+        """[option of each group]: of the ops alone."""
         total = np.zeros([len(one) for one in options])
         for ask in asks:
             prices = self.prices.of_options(ask.key, ask.op, ask.slots, ask.choices)
             for axis in ask.copies:  # who had rather read what it is a copy of does
                 prices = np.minimum(prices, prices.take([0], axis))
                 prices = prices if ask.places[axis] is not None else prices.take([-1], axis)
-            total += _along(prices, ask.places, len(groups))
+            total += _along(prices, ask.places, len(options))
+        return total
+
+    def _moves(
+        self, groups: Sequence[Group], options: Sequence[tuple[HloSharding, ...]]
+    ) -> Iterator[tuple[int, MovePrices]]:
+        """Members brought to where they are asked for, and copies brought about."""
         for n, (group, mine) in enumerate(zip(groups, options, strict=True)):
             for member, place in group.asked:
-                moves = np.array([self.prices.of_move(member, option, place) for option in mine])
-                total += _along(moves, (n,), len(groups))
+                yield n, self.prices.of_moves(member, [(option, place) for option in mine])
             if group.is_copy:
-                moves = np.array([self.prices.of_move(group.members[0], group.sharding, option) for option in mine])
-                total += _along(moves, (n,), len(groups))
-        return total
+                yield n, self.prices.of_moves(group.members[0], [(group.sharding, option) for option in mine])
 
     def _lie(self, group: Group) -> tuple[HloSharding, ...]:
         """Its sharding; of a copy first that of what it is a copy of."""

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hlosharding.ir import GENERATORS, Instruction
+from hlosharding.ir import GENERATORS, Instruction, Shape
 from hlosharding.partitioner.choice import Moves, OpCost
 from hlosharding.partitioner.context import PlanContext
 from hlosharding.partitioner.factors import Options, Slots, prices_of_options, ways_to_lie
 from hlosharding.partitioner.iteration_space import as_compared
 from hlosharding.partitioner.local_ops import local_rule
 from hlosharding.partitioner.partial_sums import is_wanted_partial
-from hlosharding.partitioner.prices import Numbers
+from hlosharding.partitioner.prices import Numbers, Prices
 from hlosharding.partitioner.strategies import plan_of
 from hlosharding.partitioner.value import ValuePlace
 from hlosharding.rules import Signature, signature_of
@@ -27,6 +27,8 @@ from hlosharding.sharding import HloSharding
 
 MADE_AT_NO_COST = GENERATORS | {"broadcast"}
 """What each device makes, or has most of, without communication."""
+Ends = tuple[HloSharding, HloSharding]
+"""(from, to)"""
 Situation = tuple[int, ...]
 """The number of an op's kind, and of the shardings of its result and operands (`uid`; -1: none)."""
 
@@ -69,6 +71,24 @@ Key = tuple[Situation, Slots, tuple[tuple[int, ...], ...]]
 Moved = tuple[bool, ...]
 
 
+@dataclass(slots=True)
+class MovePrices:
+    """Of bringing an array from one sharding to another: at least, and exactly once it was planned."""
+
+    prices: Prices
+    shape: Shape
+    ends: Sequence[Ends]
+    seconds: Numbers = field(init=False)
+    """`comparable_seconds` of each."""
+
+    def __post_init__(self) -> None:
+        self.seconds = np.array([self.prices.least_reshard_seconds(self.shape, *ends) for ends in self.ends])
+
+    def plan(self, number: int) -> None:
+        """Let one of them be exact."""
+        self.seconds[number] = self.prices.reshard_seconds(self.shape, *self.ends[number], None)
+
+
 class _Priced(NamedTuple):
     price: float
     moved: Moved
@@ -100,10 +120,10 @@ class OpPrices:
             return False
         return self._situation(op, {}) not in self._known
 
-    def of_move(self, value: Instruction, source: HloSharding, target: HloSharding) -> float:
-        """`comparable_seconds` to bring a value from one sharding to another."""
-        first, last = as_compared(source), as_compared(target)
-        return self.context.prices.reshard_seconds(value.shape, first, last, None)
+    def of_moves(self, value: Instruction, ends: Sequence[Ends]) -> MovePrices:
+        """What it costs to bring a value from one sharding to another, for each of these."""
+        compared = [(as_compared(source), as_compared(target)) for source, target in ends]
+        return MovePrices(self.context.prices, value.shape, compared)
 
     def key(self, op: Instruction, slots: Slots, options: Options) -> Key:
         """Equal where `of_options` is."""

@@ -20,7 +20,7 @@ from hlosharding.partitioner.choice import ReshapePlan
 from hlosharding.partitioner.context import Context, PlanContext
 from hlosharding.partitioner.factors import Places
 from hlosharding.partitioner.iteration_space import untile
-from hlosharding.partitioner.prices import Cost, Prices
+from hlosharding.partitioner.prices import ROUNDING, Cost, Prices, first_cheapest
 from hlosharding.partitioner.resharding import array_of, local_shape, reshard, to_wanted
 from hlosharding.partitioner.value import AnyValue, Value, ValuePlace
 from hlosharding.reshard import BatchedTransfer, Region, layout_of, plan_batched_transfer
@@ -107,9 +107,14 @@ def plan_reshape(context: PlanContext, inst: Instruction, operands: Places, want
 
 def _cheapest(prices: Prices, value: ValuePlace, shape: Shape, wanted: HloSharding | None) -> ReshapePlan:
     def seconds(pair: Pair) -> float:
-        return _local_reshape_seconds(prices, value, shape, pair, wanted)
+        result = prices.reshard_seconds(*_result_reshard(value, shape, pair, wanted), None)
+        return prices.move_seconds(value, pair[0]) + result + _copy_seconds(prices, shape, pair[1])
 
-    best = min(_pairs(value.whole_sharding, value.shape.dims, shape.dims, wanted), key=seconds)
+    def least(pair: Pair) -> float:
+        result = prices.least_reshard_seconds(*_result_reshard(value, shape, pair, wanted))
+        return prices.least_move_seconds(value, pair[0]) + result + _copy_seconds(prices, shape, pair[1]) * ROUNDING
+
+    best = first_cheapest([*_pairs(value.whole_sharding, value.shape.dims, shape.dims, wanted)], least, seconds)
     local = ReshapePlan(best[:1], best[1:], seconds(best))
     # Where nothing is paid but the copy nothing moves, so that no transfer need be planned.
     is_free = local.price <= _copy_seconds(prices, shape, best[1])
@@ -119,14 +124,12 @@ def _cheapest(prices: Prices, value: ValuePlace, shape: Shape, wanted: HloShardi
     return local if moved is None or moved.price >= local.price else moved
 
 
-def _local_reshape_seconds(
-    prices: Prices, value: ValuePlace, shape: Shape, pair: Pair, wanted: HloSharding | None
-) -> float:
-    """Reshard the operand, reshape tiles, reshard the result."""
-    source, target = pair
+def _result_reshard(
+    value: ValuePlace, shape: Shape, pair: Pair, wanted: HloSharding | None
+) -> tuple[Shape, HloSharding, HloSharding]:
+    """What has to be resharded once tiles are reshaped."""
     known = broadcast_dims_after_reshape(value.shape.dims, shape.dims, value.broadcast_dims)
-    result = prices.reshard_seconds(*one_slice_of(shape, target, wanted or target, known), None)
-    return prices.move_seconds(value, source) + result + _copy_seconds(prices, shape, target)
+    return one_slice_of(shape, pair[1], wanted or pair[1], known)
 
 
 def _plan_transfer(prices: Prices, value: ValuePlace, shape: Shape, wanted: HloSharding) -> ReshapePlan | None:

@@ -59,7 +59,7 @@ class Round:
         """(operand, devices that cut from it, who gets their pieces)"""
         pairs = np.array(self.pairs, np.int64).reshape(-1, 2)
         number = np.array(self.operands or (0,) * (1 + int(pairs.max(initial=0))), np.int64)[pairs[:, 0]]
-        for operand in np.unique(number).tolist():
+        for operand in self.sources:
             mine = pairs[number == operand]
             yield operand, mine[:, 0], mine[:, 1]
 
