@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TypeVar
 
 from hlosharding.ir import Instruction, Module, excerpt
 from hlosharding.partitioner.overrides import ShardingTable
 from hlosharding.partitioner.repeated_layers.places import OUTSIDE
-from hlosharding.partitioner.repeated_layers.repeats import Repeats, repeats_of
+from hlosharding.partitioner.repeated_layers.repeats import Family, Repeats, repeats_of
 from hlosharding.sharding import HloSharding
 
 T = TypeVar("T")
@@ -67,6 +67,29 @@ class Folded:
     def leaves(self) -> dict[int, list[int]]:
         """The results that an instruction is, of the whole program."""
         return _places(self.source.entry.root)
+
+    @cached_property
+    def larger(self) -> list[tuple[int, Folded]]:
+        """Of each stack: how many layers are left out, and the program with one of these more."""
+        found = [(len(family.dropped), self._with_one_more(family)) for family in self.repeats.families]
+        if any(larger is None for _, larger in found):
+            raise LayersDiffer
+        return [(count, larger) for count, larger in found if larger is not None]
+
+    def _with_one_more(self, family: Family) -> Folded | None:
+        dropped = self.repeats.dropped.copy()
+        dropped[[row[family.first] for row in family.rows]] = False
+        families = [replace(f, first=f.first + 1) if f is family else f for f in self.repeats.families]
+        return _without(self.source, replace(self.repeats, families=tuple(families), dropped=dropped))
+
+    def part_of(self, whole: ShardingTable) -> ShardingTable:
+        """A table of the whole program as one of the folded."""
+        root, ids = self.module.entry.root, {i.id for i in self.module.instructions}
+        shardings = {inst: s for inst, s in whole.shardings.items() if inst in ids}
+        if root.opcode == "tuple":
+            leaves = shardings[root.id].normalize_tuple(len(self.source.entry.root.operands)).leaves
+            shardings[root.id] = HloSharding.tuple([leaves[n] for n in self.kept_results])
+        return replace(whole, shardings=shardings, copies={i: s for i, s in whole.copies.items() if i in ids})
 
     def table(self, found: ShardingTable) -> ShardingTable:
         """A table of the folded program as one of the whole."""
@@ -130,21 +153,20 @@ def folded(module: Module, annotated: frozenset[str]) -> Folded | None:
     if not all(result.shape.is_array for result in _results(root)):
         return None
     repeats = repeats_of(module, annotated)
-    if repeats is None or not _are_given_back_alike(module, repeats):
-        return None
-    operands = _kept_operands(module, repeats)
+    return None if repeats is None or not _are_given_back_alike(module, repeats) else _without(module, repeats)
+
+
+def _without(module: Module, repeats: Repeats) -> Folded | None:
+    """The program without what the repeats leave out."""
+    root, operands = module.entry.root, _kept_operands(module, repeats)
     if operands is None:
         return None
     kept = [n for n, o in enumerate(_results(root)) if not repeats.dropped[o.id - module.entry.instructions[0].id]]
     small, new = excerpt(module, operands, partial(_users, module, repeats, operands), kept)
-    given = module.shardings
-    small.shardings = {i.id: given[i.id] for i in small.instructions if i.id in given}
-    if root.opcode == "tuple":
-        leaves = given[root.id].normalize_tuple(len(root.operands)).leaves
-        small.shardings[root.id] = HloSharding.tuple([leaves[n] for n in kept])
     if isinstance(module.open_outputs, tuple):
         small.open_outputs = tuple([module.open_outputs[n] for n in kept])
     found = Folded(module, small, new, repeats)
+    small.shardings = dict(found.part_of(ShardingTable(module.shardings, {})).shardings)
     small.stands_for = found.stands_for
     return found
 

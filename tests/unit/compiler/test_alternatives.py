@@ -37,9 +37,26 @@ class Priced:
     objective: str = "time"
     most_bytes: float = 100.0
 
+    _larger: tuple[()] = ()
+
+    @property
+    def own_seconds(self) -> float:
+        return self.seconds
+
+    @property
+    def comm_bytes(self) -> float:
+        return self.bytes
+
+    @property
+    def peak_bytes(self) -> float:
+        return self.peak
+
     @property
     def figures(self) -> Figures:
         return Figures(self.seconds, self.bytes, self.collectives, self.peak)
+
+    def may_be_better(self, other: Priced) -> bool:
+        return Alternative.may_be_better(self, other)  # pyright: ignore[reportArgumentType]
 
     @property
     def decisions(self) -> SimpleNamespace:
@@ -51,6 +68,9 @@ class Priced:
     @property
     def is_held(self) -> bool:
         return Alternative.is_held.fget(self)  # pyright: ignore[reportOptionalCall, reportArgumentType]
+
+    def _holds_at_most(self, nbytes: float) -> bool:
+        return Alternative._holds_at_most(self, nbytes)  # pyright: ignore[reportArgumentType, reportPrivateUsage]
 
     @property
     def machine(self) -> SimpleNamespace:

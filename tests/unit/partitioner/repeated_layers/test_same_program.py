@@ -67,7 +67,7 @@ def left_out(propagated: hs.Propagation) -> float:
 @pytest.mark.parametrize(
     ("architecture", "layers", "share"),
     [
-        ("GPT-2", 6, 0.28),
+        ("GPT-2", 10, 0.55),
         ("GPT-2", 12, 0.6),
         ("experts", 12, 0.6),
         ("GPT-2", 24, 0.75),
