@@ -67,6 +67,7 @@ from hlosharding.xla_bridge.tracing import (
     sharding_custom_call,
     shardy,
     weakly_typed,
+    without_dead_code,
 )
 
 __all__ = [
@@ -132,5 +133,6 @@ __all__ = [
     "traced_digest",
     "usual_miss",
     "weakly_typed",
+    "without_dead_code",
     "without_shardings",
 ]

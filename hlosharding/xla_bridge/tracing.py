@@ -311,6 +311,21 @@ def _mark(operation: Any, attributes: dict[str, str]) -> None:
     operation.attributes["mhlo.frontend_attributes"] = ir.DictAttr.get(texts)
 
 
+def without_dead_code(traced: Any) -> Any:
+    """A `jax.stages.Traced` without what no result needs; it takes all arguments as before.
+
+    As JAX lowers it, where it does not keep arguments that nothing reads: then it leaves all else in, too.
+    """
+    partial_eval = first_import("jax._src.interpreters.partial_eval")
+    jaxpr, consts = traced.jaxpr.jaxpr, traced.jaxpr.consts
+    keeps = [False] * len(jaxpr.constvars) + [True] * len(jaxpr.invars)
+    live, is_read, _ = partial_eval.dce_jaxpr_consts(jaxpr, [True] * len(jaxpr.outvars), keeps)
+    found = copy.copy(traced)
+    closed = type(traced.jaxpr)(live, [value for value, read in zip(consts, is_read, strict=True) if read])
+    found._params, found._lojax = traced._params | {"jaxpr": closed}, None
+    return found
+
+
 def forget_lowering(traced: Any) -> None:
     """Let a `jax.stages.Traced` that was lowered with all its arguments go, and the arrays in it, when nobody has it.
 

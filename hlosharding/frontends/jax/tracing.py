@@ -146,23 +146,24 @@ class TracedCall:
         """Lowered and read."""
         found: list[dict[str, Any]] = []
         options = xla_bridge.lowering_with_calls(found, PARTITIONING_MARK, RULE_MARK)
-        lowered = self._lowered({"lowering_platforms": platforms(platform, self.call.mesh), **options})
+        live = xla_bridge.without_dead_code(self.jax)
+        lowered = self._lowered(live, {"lowering_platforms": platforms(platform, self.call.mesh), **options})
         module = without_shardy_marks(from_hlo_proto(xla_bridge.lowered_to_hlo_proto(lowered)))
         facts = xla_bridge.lowering_facts(lowered)
         if self.call.mesh is None and "mesh" not in facts:
             facts["mesh"] = xla_bridge.mesh_inside(self.jax)
         self._attach(module, facts)
-        xla_bridge.forget_lowering(self.jax)
+        xla_bridge.forget_lowering(live)
         module.partitionings = custom_partitionings(found, self.call.mesh, partial(trace, platform=platform))
         return prepare_edit(Edit(module)) if prepare else module
 
-    def _lowered(self, options: dict[str, Any]) -> Any:
+    def _lowered(self, traced: Any, options: dict[str, Any]) -> Any:
         try:
             with _for_our_reader(self.mesh):
-                return self.jax.lower(**options)
+                return traced.lower(**options)
         except AssertionError:  # JAX lowers unreduced values for Shardy alone
             with _for_our_reader(self.mesh), xla_bridge.shardy(True):
-                return self.jax.lower(**options)
+                return traced.lower(**options)
 
     def _attach(self, module: Module, facts: dict[str, Any]) -> None:
         """Shardings of the boundary, number of partitions, mesh and signature, onto a fresh module."""

@@ -177,6 +177,20 @@ def test_what_was_lowered_with_all_its_arguments_goes_when_nobody_has_it() -> No
     assert array() is None
 
 
+def test_dead_code_goes_and_arguments_stay() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    array = jnp.arange(8.0)
+    traced = jax.jit(lambda x, y: ((y * array).sum(), x + 1)[1], keep_unused=True).trace(1.0, 2.0)
+    live = xla_bridge.without_dead_code(traced)
+    assert [eqn.primitive.name for eqn in live.jaxpr.eqns] == ["add"]
+    assert live.jaxpr.consts == []
+    assert len(live.jaxpr.in_avals) == 2
+    assert len(traced.jaxpr.eqns) > 1
+    assert live.lower().compile()(1.0, 2.0) == 2
+
+
 def test_the_devices_that_arguments_are_committed_to() -> None:
     import jax
 

@@ -79,6 +79,25 @@ def test_unused_arguments_stay_parameters_and_static_ones_are_none() -> None:
     assert module.signature.parameters == (0, 1)
 
 
+def sum_in_each_trip(x: Any, w: Any) -> Any:
+    return jax.lax.scan(lambda c, row: (jnp.tanh(c * row), (c**2).sum()), x, w)[0]
+
+
+def sum_in_each_branch(x: Any, w: Any) -> Any:
+    return jax.lax.cond(x[0] > 0, lambda: (x + 1, w.sum()), lambda: (x - 1, w.max()))[0]
+
+
+@pytest.mark.parametrize("function", [sum_in_each_trip, sum_in_each_branch])
+def test_what_no_result_needs_is_left_out_as_jax_leaves_it_out(function: Any) -> None:
+    shapes = struct(4), struct(3, 4)
+    module = trace(function)(*shapes)
+    ours, jax_s = [[i.opcode for i in m.instructions] for m in (module, load(jax.jit(function).lower(*shapes)))]
+    assert "reduce" not in ours
+    assert len(module.entry.parameters) == 2
+    assert sorted(set(ours) - {"parameter"}) == sorted(set(jax_s) - {"parameter"})
+    assert ours.count("get-tuple-element") == jax_s.count("get-tuple-element")
+
+
 def test_concrete_arguments_bring_their_shardings(mesh_2x4: Mesh) -> None:
     x = jax.device_put(np.ones((8, 8), np.float32), NamedSharding(mesh_2x4, P("data")))
     module = trace(lambda x, y, z: (x @ y, z))(x, np.ones((8, 8)), 2.5)
