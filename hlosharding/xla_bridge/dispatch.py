@@ -162,6 +162,11 @@ def indivisible_error() -> type[Exception]:
     return getattr(first_import("jax._src.sharding"), "IndivisibleError", ValueError)
 
 
+def spec_errors() -> tuple[type[Exception], ...]:
+    """What JAX raises of a PartitionSpec that its mesh cannot have; of one axis on two dims that is no ValueError."""
+    return ValueError, getattr(first_import("jax._src.named_sharding"), "DuplicateSpecError", ValueError)
+
+
 def shortcut(compiled: Any, inputs: Sequence[Any], outputs: Sequence[Any], tree: Any) -> Any:
     """How C++ does again what `compiled` (a `jax.stages.Compiled`) did with flat `inputs`; None where it cannot.
 

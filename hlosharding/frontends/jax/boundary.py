@@ -78,8 +78,9 @@ def _named(mesh: Any, spec: Any, where: str) -> Any:
 
     try:
         return NamedSharding(mesh, spec)
-    except ValueError as error:
-        raise TraceError(str(error), where=where) from error
+    except xla_bridge.spec_errors() as error:
+        remedy = f"name axes of the mesh ({', '.join(map(str, mesh.axis_names))}), each once at most"
+        raise TraceError(str(error), where=where, remedy=remedy) from error
 
 
 def said_by_jax(prefix: Any, mesh: Any) -> Any:

@@ -277,9 +277,11 @@ def test_what_cannot_be_traced_is_told(options: dict[str, Any], arguments: tuple
         trace(lambda x: x, **options)(*arguments)
 
 
-def test_axes_that_the_mesh_lacks_and_open_dims_are_refused(mesh_2x4: Mesh) -> None:
-    with pytest.raises(TraceError, match="rows"):
+def test_axes_that_the_mesh_lacks_or_named_twice_and_open_dims_are_refused(mesh_2x4: Mesh) -> None:
+    with pytest.raises(TraceError, match=r"rows.*name axes of the mesh \(data, model\), each once at most"):
         trace(lambda x: x, mesh=mesh_2x4, in_shardings=P("rows"))(struct(8))
+    with pytest.raises(TraceError, match=r"duplicate entries for `data`.*each once at most"):
+        trace(lambda x: x, mesh=mesh_2x4, in_shardings=P("data", ("model", "data")))(struct(8, 8))
     with pytest.raises(TraceError, match="unconstrained"):
         trace(lambda x: x, mesh=mesh_2x4, in_shardings=P(P.UNCONSTRAINED))(struct(8))
 
