@@ -69,17 +69,26 @@ class Module(ModuleGraph):
         """HLO text as XLA prints it; `metadata` adds op names and frame tables."""
         text = xla_bridge.hlo_proto_to_text(self.to_hlo_proto(), metadata=metadata)
         head, newline, rest = text.partition("\n")
-        # XLA keeps both counts in a module's configuration, not in its proto: read again, the text would be for one
-        # device.
-        if self.num_partitions > 1 and "num_partitions=" not in head:
-            head += f", num_partitions={self.num_partitions}"
-        if self.num_replicas > 1 and "replica_count=" not in head:
-            head += f", replica_count={self.num_replicas}"
+        # XLA keeps these in a module's configuration, not in its proto: read again, the text would be for one device,
+        # and its edge closed.
+        said = {
+            "allow_spmd_sharding_propagation_to_parameters": _flags(self.open_parameters),
+            "allow_spmd_sharding_propagation_to_output": _flags(self.open_outputs),
+            "num_partitions": str(self.num_partitions) if self.num_partitions > 1 else "",
+            "replica_count": str(self.num_replicas) if self.num_replicas > 1 else "",
+        }
+        head += "".join(f", {name}={word}" for name, word in said.items() if word and f"{name}=" not in head)
         return head + newline + rest
 
     def to_stablehlo_text(self) -> str:
         """StableHLO text; collectives of a partitioned module stay explicit."""
         return xla_bridge.hlo_proto_to_stablehlo(self.to_hlo_proto())
+
+
+def _flags(is_open: bool | tuple[bool, ...]) -> str:
+    """As XLA writes them: one for all, or one each; nothing where all are closed, which is the default."""
+    flags = is_open if isinstance(is_open, tuple) else (is_open,)
+    return "{" + ",".join(str(flag).lower() for flag in flags) + "}" if any(flags) else ""
 
 
 # ---- module to HloModuleProto and back, without loss

@@ -96,6 +96,14 @@ def test_the_first_line_of_hlo_says_what_is_open() -> None:
     assert hs.propagate(module, to_parameters=False).shardings["y"] is None
 
 
+@pytest.mark.parametrize("step", STEPS)
+def test_what_is_written_as_hlo_is_read_with_the_edge_that_it_had(step: Callable[..., Any], mesh_2x4: Mesh) -> None:
+    lowered, ours = _lowered(step, mesh_2x4)
+    text = hs.load(lowered).to_hlo_text()
+    assert "allow_spmd_sharding_propagation_to_output={true" in text.partition("\n")[0]
+    assert _said(hs.partition(hs.load(text))) == _said(ours)
+
+
 def test_of_other_hlo_nothing_is_open() -> None:
     module = hs.load("HloModule m\nENTRY e {\n  x = f32[8] parameter(0)\n  ROOT y = f32[8] negate(x)\n}")
     assert (module.open_outputs, module.open_parameters) == (False, False)
