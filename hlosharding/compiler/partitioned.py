@@ -30,6 +30,7 @@ from hlosharding.ir import (
     blaming,
     executions,
     guessed_loops,
+    with_listed_groups,
     with_trip_counts,
 )
 from hlosharding.notebook import InNotebooks
@@ -198,7 +199,7 @@ class Partitioned(InNotebooks):
         Devices are partitions, numbered as in the collectives' groups.  Shardings are none: how the arrays of the
         boundary are cut stands in `module.shardings`.
         """
-        return xla_bridge.hlo_proto_to_local_stablehlo(self.module.to_hlo_proto(), self.num_partitions)
+        return xla_bridge.hlo_proto_to_local_stablehlo(with_listed_groups(self.module), self.num_partitions)
 
     def as_python(self) -> str:
         """Source of the `jax.shard_map` program; what is shown is what runs."""

@@ -39,7 +39,7 @@ from hlosharding.ir.graph import MAY_ACT, Computation, Instruction, ModuleGraph,
 from hlosharding.ir.group_mode import GroupMode, fault_of_ids, group_mode, group_size, named_things
 from hlosharding.ir.literal import read_literals
 from hlosharding.ir.loop_carry import add_to_carry, drop_from_carry
-from hlosharding.ir.module import Module, digest
+from hlosharding.ir.module import Module, digest, with_listed_groups
 from hlosharding.ir.opcode import (
     ALL_OPCODES,
     COLLECTIVES,
@@ -173,5 +173,6 @@ __all__ = [
     "unspecified_dims_text",
     "verify",
     "while_parts",
+    "with_listed_groups",
     "with_trip_counts",
 ]

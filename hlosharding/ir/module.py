@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from hlosharding import wire, xla_bridge
 from hlosharding.errors import ModuleError
+from hlosharding.ir import attributes as attrs
 from hlosharding.ir.graph import Computation, Instruction, ModuleGraph, callees_first
 from hlosharding.ir.shape import Shape, write_shape
 from hlosharding.sharding import HloSharding
@@ -82,7 +83,7 @@ class Module(ModuleGraph):
 
     def to_stablehlo_text(self) -> str:
         """StableHLO text; collectives of a partitioned module stay explicit."""
-        return xla_bridge.hlo_proto_to_stablehlo(self.to_hlo_proto())
+        return xla_bridge.hlo_proto_to_stablehlo(with_listed_groups(self))
 
 
 def _flags(is_open: bool | tuple[bool, ...]) -> str:
@@ -167,6 +168,15 @@ def proto_of(module: ModuleGraph) -> Any:
     _write_program_shape(entry, out.host_program_shape)
     _write_schedule(module, computation_ids, out)
     return out
+
+
+def with_listed_groups(module: ModuleGraph) -> bytes:
+    """The serialized proto for XLA's way to StableHLO, which drops the order of a mesh's devices."""
+    out = proto_of(module)
+    for inst in (inst for computation in out.computations for inst in computation.instructions):
+        if inst.HasField("mesh_replica_groups"):
+            attrs.write_replica_groups(inst, attrs.read_replica_groups(inst))
+    return out.SerializeToString()
 
 
 def _write_schedule(module: ModuleGraph, ids: dict[Computation, int], out: Any) -> None:

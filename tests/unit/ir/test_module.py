@@ -136,12 +136,15 @@ def test_typed_attributes_go_both_ways() -> None:
         ("[2,2]<=[2,2]T(1,0)", ((0, 2), (1, 3))),
         ("mesh['a'=2,'b'=2] {'a'}", ((0, 2), (1, 3))),
         ("mesh['a'=4] {'a':(1)2}", ((0, 2), (1, 3))),
+        ("mesh['a'=2,'b'=2], device_ids=([2,2]T(1,0)) {'a'}", ((0, 1), (2, 3))),
     ],
 )
 def test_replica_groups_in_every_form(text: str, groups: tuple[tuple[int, ...], ...]) -> None:
     attributes = f"replica_groups={text}, to_apply=add, channel_id=1, use_global_device_ids=true"
     module = hs.load(REDUCED.replace("ATTRIBUTES", attributes))
     assert module.by_name("r").replica_groups == groups
+    [again] = [i for i in hs.load(module.to_stablehlo_text()).instructions if i.opcode == "all-reduce"]
+    assert again.replica_groups == groups
 
 
 def test_a_computation_taken_back_leaves_its_names_free() -> None:
