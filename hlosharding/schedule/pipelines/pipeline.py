@@ -163,6 +163,10 @@ class Pipeline:
         if order in SPLIT_BACKWARD and not any(piece.kind == "weights" for piece in self.pieces):
             raise ScheduleError(f"{order} needs passes of the gradients of weights", remedy="split the backward pieces")
         actions = device_orders(order, self.num_devices, microbatches, self.num_chunks)
+        left_out = {piece.kind for piece in self.pieces} - {action.kind for each in actions for action in each}
+        if left_out:
+            remedy = f"take {'zb-h1' if 'weights' in left_out else self.usual_order}"
+            raise ScheduleError(f"{order} has no {min(left_out)} passes, and the program has", remedy=remedy)
         slots = run_ideally(actions, self._waits, lambda a: (seconds or {}).get(a.kind, 1.0))
         return _ScheduleWriter(self, microbatches, builder).write(slots)
 

@@ -134,6 +134,15 @@ def test_a_name_says_how_many_stages_a_device_has() -> None:
         cut.schedule("1f1b-x0", 4)
 
 
+@pytest.mark.parametrize(
+    ("name", "splits", "message"),
+    [("forward", False, "forward has no backward passes.*take 1f1b"), ("gpipe", True, "no weights passes.*take zb-h1")],
+)
+def test_passes_that_an_order_has_not_are_named(name: str, splits: bool, message: str) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        training(2, split_backward=splits).schedule(name, 2)
+
+
 def test_stages_that_wait_for_each_other_are_refused() -> None:
     step = UserOp("step", lambda x: x)
     pieces = [Piece("forward", 0, step, ("b",), ("a",)), Piece("forward", 1, step, ("a",), ("b",))]
