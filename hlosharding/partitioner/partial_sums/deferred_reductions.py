@@ -11,7 +11,8 @@ it can be a reduce-scatter.  Where nothing is saved the sum is made at once.  Ne
 Several users may each cut their part out of partial sums, if waiting pays for all of them: gradients of weights that a
 program joins to compute with them at once, and that a loop adds up each on its own.
 
-A loop accumulates arrays of its carry that the body only adds to: their reduction waits for its end.
+A loop accumulates arrays of its carry that the body only adds to: their reduction waits for its end, and so does that
+of what it starts with.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from hlosharding.ir import ElementReaders, Instruction
+from hlosharding.ir import ElementReaders, Instruction, while_parts
 from hlosharding.partitioner.context import Context, PlanContext
 from hlosharding.partitioner.partial_sums.partial_sum_ops import (
     DEFERRAL_RULES,
@@ -91,7 +92,17 @@ def _pays(
             return is_cut_up(inst) and all(_pays(context, first, inst, user, annotated) for user in inst.users)
         source, inst = inst, inst.users[0]
         rule = DEFERRAL_RULES.get(inst.opcode)
-    return False
+    return annotated is None and _starts_a_sum(context, source, inst)
+
+
+def _starts_a_sum(context: PlanContext, source: Instruction, packed: Instruction) -> bool:
+    """Is it the start of what a loop adds up, which is reduced behind the loop?"""
+    if packed.opcode != "tuple" or [user.opcode for user in packed.users] != ["while"]:
+        return False
+    body, leaves = while_parts(packed.users[0]).body, packed.shape.first_leaves
+    paths = accumulators(body.parameters[0], body.root, frozenset(), context.decisions.readers)
+    entered = (leaves[n] for n, operand in enumerate(packed.operands) if operand is source)
+    return all(leaf in paths and not only_stacks(paths[leaf]) for leaf in entered)
 
 
 def is_wanted_partial(wanted: HloSharding | None) -> bool:

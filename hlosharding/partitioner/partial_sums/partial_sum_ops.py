@@ -59,12 +59,22 @@ def _made_of(partial_sums: Value, inst: Instruction, local: Instruction, shardin
 
 def _sum(context: Context, inst: Instruction, kind: str) -> Value | None:
     """partial sums + partial sums, in the same groups by then, of the reduction `kind`, which the op itself is."""
-    both = _of_same_devices(context, (_partial_sums(context, inst, o) for o in inst.operands))
+    both = _of_same_devices(context, _terms(context, inst, kind))
     # The largest of two sums is no sum of the larger terms.
     if both is None or both[0].reduce_kind != kind:
         return None
     left, right = both
     return _made_of(left, inst, context.emitter.local(inst, left.local.shape, (left.local, right.local)))
+
+
+def _terms(context: Context, inst: Instruction, kind: str) -> list[Value | None]:
+    """The operands as partial sums; what is neutral is so on each device."""
+    found = [_partial_sums(context, inst, operand) for operand in inst.operands]
+    for place, other in enumerate(reversed(found)):
+        if other is not None and is_neutral(inst.operands[place], kind):
+            whole = reshard(context, array_of(context, inst.operands[place]), without_partials(other.sharding))
+            found[place] = Value(whole.local, whole.shape, other.sharding, other.reduce_kind)
+    return found
 
 
 def _of_same_devices(context: Context, found: Iterable[Value | None]) -> tuple[Value, Value] | None:

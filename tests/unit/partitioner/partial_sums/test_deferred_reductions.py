@@ -340,3 +340,43 @@ def test_a_sum_does_not_wait_for_what_can_be_no_partial_sum() -> None:
     )
     assert counts(local) == {"all-gather": 1}
     assert local.comm_bytes_per_device == 7 / 8 * 64 * 64 * 4
+
+
+STATE = "(s32[], f32[16], f32[16,64])"
+ADDING = f"""
+  add {{ l = f32[] parameter(0)  r = f32[] parameter(1)  ROOT s = f32[] add(l, r) }}
+  more {{ c = {STATE} parameter(0)  i = s32[] get-tuple-element(c), index=0
+    n = s32[] constant(4)  ROOT less = pred[] compare(i, n), direction=LT }}
+  body {{ c = {STATE} parameter(0)  i = s32[] get-tuple-element(c), index=0
+    one = s32[] constant(1)  next = s32[] add(i, one)
+    s = f32[16] get-tuple-element(c), index=1
+    x = f32[16,64] get-tuple-element(c), index=2
+    y = f32[16,64] tanh(x)
+    zero = f32[] constant(0)
+    d = f32[16] reduce(y, zero), dimensions={{1}}, to_apply=add
+    new = f32[16] add(s, d)
+    ROOT t = {STATE} tuple(next, new, y) }}"""
+
+
+@pytest.mark.parametrize("begin", [0, 4])
+@pytest.mark.parametrize(
+    ("start", "beside", "sums"), [("copy(d)", 0, 1), ("add(z, d)", 0, 1), ("subtract(z, d)", 0, 1), ("add(z, d)", 1, 2)]
+)
+def test_what_a_loop_starts_to_add_to_waits_for_its_end(start: str, beside: int, sums: int, begin: int) -> None:
+    """A program's first layer, say, does what its loop over the others does."""
+    local = right(
+        f"""
+        x = f32[16,64] parameter(0){mark("[1,8]<=[8]")}
+        zero = f32[] constant(0)
+        d = f32[16] reduce(x, zero), dimensions={{1}}, to_apply=add
+        o = f32[] constant({beside})
+        z = f32[16] broadcast(o), dimensions={{}}
+        s = f32[16] {start}
+        i = s32[] constant({begin})
+        t = {STATE} tuple(i, s, x)
+        l = {STATE} while(t), condition=more, body=body,
+          sharding={{{{replicated}}, {{replicated}}, {{devices=[1,8]<=[8]}}}}
+        ROOT r = f32[16] get-tuple-element(l), index=1{mark("")}""",
+        computations=ADDING,
+    )
+    assert [(c.kind, c.executions) for c in local.collectives] == [("all-reduce", 1)] * sums

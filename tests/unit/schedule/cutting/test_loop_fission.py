@@ -278,3 +278,25 @@ def test_a_loop_over_columns_of_a_stack_stays_whole() -> None:
     arguments = normal(0, 6, 6, 6), normal(1, 16, 6)
     made = pipelined(hs.trace(step)(*arguments), batch=["x"], stages=2, microbatches=1)
     assert_close("", made.run_reference(*arguments)[0], np.asarray(step(*arguments)))
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_a_sum_that_layers_carry_goes_through_parts_of_one_layer(stages: int) -> None:
+    """As losses of experts do: what a single layer gives is no loop's, and enters the loop of the layers behind it."""
+
+    def step(w: Any, x: Any) -> Any:
+        def loss(w: Any) -> Any:
+            def layer(carry: Any, own: Any) -> Any:
+                x, losses = carry
+                return (jnp.tanh(x @ own), losses + jnp.mean((x @ own) ** 2)), None
+
+            (out, losses), _ = jax.lax.scan(layer, (x, 0.0), w)
+            return jnp.mean(out**2) + losses
+
+        value, gradient = jax.value_and_grad(loss)(w)
+        return w - 0.1 * gradient, value
+
+    arguments = normal(0, 4, 8, 8), normal(1, 16, 8)
+    made = pipelined(hs.trace(step)(*arguments), batch=["x"], stages=stages, microbatches=2)
+    for found, wanted in zip(made.run_reference(*arguments), step(*arguments), strict=True):
+        assert_close("", found, np.asarray(wanted))
