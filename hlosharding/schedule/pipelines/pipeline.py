@@ -163,12 +163,17 @@ class Pipeline:
         if order in SPLIT_BACKWARD and not any(piece.kind == "weights" for piece in self.pieces):
             raise ScheduleError(f"{order} needs passes of the gradients of weights", remedy="split the backward pieces")
         actions = device_orders(order, self.num_devices, microbatches, self.num_chunks)
-        left_out = {piece.kind for piece in self.pieces} - {action.kind for each in actions for action in each}
+        left_out = self._kinds_given_back() - {action.kind for each in actions for action in each}
         if left_out:
             remedy = f"take {'zb-h1' if 'weights' in left_out else self.usual_order}"
-            raise ScheduleError(f"{order} has no {min(left_out)} passes, and the program has", remedy=remedy)
+            raise ScheduleError(f"{order} has no {min(left_out)} passes, and results come of them", remedy=remedy)
         slots = run_ideally(actions, self._waits, lambda a: (seconds or {}).get(a.kind, 1.0))
         return _ScheduleWriter(self, microbatches, builder).write(slots)
+
+    def _kinds_given_back(self) -> set[PassKind]:
+        """Of the passes that make what the whole gives, or what runs behind the last pass reads."""
+        read = [*(name for closing in self.closings for name in closing.reads), *(name for name, _ in self.results)]
+        return {self.makers[name].kind for name in read if name in self.makers}
 
     def _waits(self, action: Action) -> list[Action]:
         """What must be done before, of the same microbatch."""
