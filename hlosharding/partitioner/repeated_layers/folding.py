@@ -71,16 +71,16 @@ class Folded:
     @cached_property
     def larger(self) -> list[tuple[int, Folded]]:
         """Of each stack: how many layers are left out, and the program with one of these more."""
-        found = [(len(family.dropped), self._with_one_more(family)) for family in self.repeats.families]
-        if any(larger is None for _, larger in found):
-            raise LayersDiffer
-        return [(count, larger) for count, larger in found if larger is not None]
+        return [(len(family.dropped), self._with_one_more(family)) for family in self.repeats.families]
 
-    def _with_one_more(self, family: Family) -> Folded | None:
+    def _with_one_more(self, family: Family) -> Folded:
         dropped = self.repeats.dropped.copy()
         dropped[[row[family.first] for row in family.rows]] = False
         families = [replace(f, first=f.first + 1) if f is family else f for f in self.repeats.families]
-        return _without(self.source, replace(self.repeats, families=tuple(families), dropped=dropped))
+        found = _without(self.source, replace(self.repeats, families=tuple(families), dropped=dropped))
+        if found is None:
+            raise LayersDiffer
+        return found
 
     def part_of(self, whole: ShardingTable) -> ShardingTable:
         """A table of the whole program as one of the folded."""
