@@ -8,14 +8,15 @@ CONSTRAINTS ?= constraints.txt
 # How many test processes: one per core.
 WORKERS ?= auto
 TESTS   := $(if $(ROOM),$(wildcard tests/unit/$(ROOM) hlosharding/$(ROOM)),--quick $(SHARE:%=--share %))
+# Tests take between a millisecond and a minute: who has none left takes some of another process's.
 # What pytest makes of a test's asserts is kept for the next run, also where an environment keeps no bytecode.
-PYTEST  := PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest -n $(WORKERS)
+PYTEST  := PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal
 
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.hlosharding-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint format pytest newest oldest docs release bench bench-gpu-compile bench-search bench-interop onnx-models setup-onnx-models golden clean
+.PHONY: help setup demo test test-all lint format pytest record newest oldest docs release bench bench-gpu-compile bench-search bench-interop onnx-models setup-onnx-models golden clean
 
 help:           ## this list
 	@grep -hE '^[a-z-]+: .*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | column -t -s "$$(printf '\t')"
@@ -35,6 +36,9 @@ test: lint pytest ## linters, types, all cheap tests, a tenth of the dear ones (
 
 test-all: lint  ## linters, types, all tests: half an hour; writes down what each takes, for `make test`
 	$(PYTEST) --record-cpu-seconds
+
+record: setup   ## the tests of `make test`; writes down what each takes, where many are new
+	$(PYTEST) $(TESTS) --record-cpu-seconds
 
 lint: setup     ## ruff, pyright, import-linter
 	$(BIN)/ruff check .

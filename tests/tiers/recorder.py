@@ -59,6 +59,8 @@ class Recorder:
     """The plugin that measures; every process measures, and the one that has no controller writes."""
 
     path: Path
+    is_whole: bool
+    """Do all tests run?  What else is recorded is gone then; else it stays."""
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     tests: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -80,9 +82,16 @@ class Recorder:
             self.tests[function] += 1
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        is_whole = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-        if is_whole and not hasattr(session.config, "workerinput"):
-            write_record(self.path, {name: Cost(self.seconds[name], self.tests[name]) for name in self.tests})
+        has_ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        if has_ended and not hasattr(session.config, "workerinput"):
+            costs = {name: Cost(self.seconds[name], self.tests[name]) for name in self.tests}
+            write_record(self.path, costs if self.is_whole else renewed(read_record(self.path).functions, costs))
+
+
+def renewed(recorded: dict[str, Cost], measured: dict[str, Cost]) -> dict[str, Cost]:
+    """What was recorded, with what was measured in its place: of a function perhaps by a few of its tests."""
+    many = {name: max(cost.tests, recorded.get(name, cost).tests) for name, cost in measured.items()}
+    return recorded | {name: Cost(cost.mean * many[name], many[name]) for name, cost in measured.items()}
 
 
 def write_record(path: Path, functions: dict[str, Cost]) -> None:

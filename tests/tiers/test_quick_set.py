@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.tiers.quick_set import BUDGET, SHARES, QuickSet, chosen_share
-from tests.tiers.recorder import Cost, read_record, write_record
+from tests.tiers.recorder import RECORD, Cost, read_record, renewed, write_record
 
 DEAR = [f"a.py::test_dear[{n}]" for n in range(40)]
 
@@ -23,6 +24,26 @@ def path(tmp_path: Path) -> Path:
 
 def test_what_is_written_is_read(path: Path) -> None:
     assert read_record(path).functions["a.py::test_dear"] == (BUDGET, 40)
+
+
+def test_what_some_tests_took_stands_for_all_of_their_function() -> None:
+    recorded = {"a.py::test_dear": Cost(40.0, 40), "a.py::test_other": Cost(3.0, 1)}
+    measured = {"a.py::test_dear": Cost(8.0, 4), "a.py::test_new": Cost(5.0, 2)}
+    assert renewed(recorded, measured) == {
+        "a.py::test_dear": Cost(80.0, 40), "a.py::test_other": Cost(3.0, 1), "a.py::test_new": Cost(5.0, 2),
+    }  # fmt: skip
+
+
+def test_few_were_never_recorded() -> None:
+    """All of them run at each commit: 870 once took five times as long as the tests that were meant to."""
+    root = Path(__file__).parents[2]
+    here = {
+        f"{path.relative_to(root)}::{name}"
+        for path in root.glob("tests/**/test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
+    }
+    new = here - set(read_record(RECORD).functions)
+    assert len(new) <= 200, f"{len(new)} functions are new: run `make record`, and commit {RECORD.name}"
 
 
 def test_a_test_of_a_cheap_function_always_runs(path: Path) -> None:

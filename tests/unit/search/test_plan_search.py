@@ -334,7 +334,7 @@ def test_what_donating_would_save_is_said_where_nothing_is_donated() -> None:
 def test_arguments_are_donated_by_number_as_jit_counts_them() -> None:
     peaks = [with_donated(*donate).table[0].peak_memory_bytes for donate in ((0, 1), ("weights", "moments"), (0,))]
     assert peaks[0] == peaks[1] < peaks[2]
-    with pytest.raises(ScheduleError, match=r"no argument 3; there are 0 to 2"):
+    with pytest.raises(ScheduleError, match=r"no argument 3; there are 3, counted from 0"):
         with_donated(3)
 
 
