@@ -165,8 +165,7 @@ class Prices:
         """What `reshard_seconds` is not below, whatever is reduced: no step is planned for it."""
         if source is target or not shape.is_array or not shape.size:
             return 0.0
-        least = least_of(source, target, shape.dims, self.machine.num_devices)
-        nbytes = least.elements * shape.byte_size / shape.size
+        nbytes = least_of(source, target, shape.dims, self.machine.num_devices).mean_bytes(shape)
         return self.comparable(nbytes, least_seconds(nbytes, self.machine)) * ROUNDING
 
     def _request(self, shape: Shape, source: HloSharding, target: HloSharding, kind: str | None) -> ReshardRequest:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hlosharding.errors import PartitionError
+from hlosharding.ir import Shape
 from hlosharding.sharding import HloSharding, SubgroupType, member_numbers, tile_indices
 
 Dims = tuple[int, ...]
@@ -289,6 +290,10 @@ class Least(NamedTuple):
     """How many devices' data some device ends up with, its own included."""
     busiest: float
     """Elements that some device receives."""
+
+    def mean_bytes(self, shape: Shape) -> float:
+        """That a device receives of an array, mean over devices."""
+        return self.elements * shape.byte_size / max(1, shape.size)
 
 
 def least_of(source: HloSharding, target: HloSharding, dims: Dims, num_devices: int) -> Least:

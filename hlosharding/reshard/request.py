@@ -151,8 +151,7 @@ class Reshard:
         `in_pieces`: that no piecewise plan can do without.  In a round a device gets one piece, of one other tile.
         """
         found = least_of(source or self.source, target or self.target, self.shape.dims, self.num_devices)
-        an_element = self.shape.byte_size / self.shape.size
-        nbytes = found.elements * an_element
+        nbytes, an_element = found.mean_bytes(self.shape), self.shape.byte_size / self.shape.size
         if in_pieces:
             more_rounds = max(0, found.reach - 2) * least_seconds(1, self.machine, 2)
             return nbytes, least_seconds(found.busiest * an_element, self.machine, 2) + more_rounds

@@ -65,9 +65,8 @@ def _received(walk: BatchWalk, computation: Computation, most: float) -> float:
     for value, source, target in dict.fromkeys(move for i in computation.instructions for move in _moves(walk, i)):
         if total > most:
             return total
-        shape = value.shape
-        lacked = least_of(source, target, shape.dims, walk.program.num_partitions).elements
-        total += lacked * shape.byte_size / max(1, shape.size)
+        lacked = least_of(source, target, value.shape.dims, walk.program.num_partitions)
+        total += lacked.mean_bytes(value.shape)
     for loop in (inst for inst in computation.instructions if inst.opcode == "while"):
         trips = max(1, trip_count(loop).count)
         total += trips * _received(walk, while_parts(loop).body, (most - total) / trips)

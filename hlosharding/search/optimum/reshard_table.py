@@ -99,5 +99,5 @@ class ReshardTable:
             return 0.0, 0.0
         machine = self.prices.machine
         least = least_of(source, target, shape.dims, machine.num_devices)
-        nbytes = least.elements * shape.byte_size / shape.size
+        nbytes = least.mean_bytes(shape)
         return nbytes, least_seconds(nbytes, machine, least.reach)
