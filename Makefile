@@ -34,7 +34,7 @@ demo: setup     ## the main job: a GPT-2 training step sharded, explained and ru
 
 test: lint pytest ## linters, types, all cheap tests, a tenth of the dear ones (SHARE=3: which); ROOM=reshard: one room's
 
-test-all: lint  ## linters, types, all tests: half an hour; writes down what each takes, for `make test`
+test-all: lint  ## linters, types, all tests: an hour; writes down what each takes, for `make test`
 	$(PYTEST) --record-cpu-seconds
 
 record: setup   ## the tests of `make test`; writes down what each takes, where many are new
