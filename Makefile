@@ -1,5 +1,5 @@
 # Two commands do everything: `make demo` and `make test`.  Both first make .venv and install into it, once.
-# make test: what a contributor runs at each commit, five minutes on two cores.  Which tests these are: tests/tiers.
+# make test: what a contributor runs at each commit, twelve minutes on two cores.  Which tests these are: tests/tiers.
 #   make test ROOM=reshard   all tests of one room         make test SHARE=3   another tenth of the dear tests than this commit's
 VENV    ?= .venv
 EXTRAS  ?= dev,examples

@@ -19,7 +19,7 @@ from tests.tiers.recorder import Record, function_of, read_record
 SHARES = 10
 BUDGET = 200.0
 """CPU seconds for the tests that always run, the cheapest first: with linters, types, collection (on each of two cores)
-and a tenth of the rest `make test` then stays below 500, five minutes on two cores."""
+and a tenth of the rest, some 730 seconds, `make test` takes twelve minutes on two cores."""
 
 
 def chosen_share(said: str | None, root: Path) -> int | None:
