@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +18,17 @@ if TYPE_CHECKING:
     import jax
 
 CPU_DEVICES = 8
+XLA_FLAGS = {
+    "--xla_force_host_platform_device_count": CPU_DEVICES,
+    # Most of what dear tests take is LLVM; what it would optimize runs once, on little data: 0.57 of the CPU time.
+    "--xla_backend_optimization_level": 0,
+}
 PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 
 
 def has_cuda_plugin() -> bool:
     """Can JAX have a GPU here?  Asked without starting JAX."""
     return Path("/dev/nvidiactl").exists() and any(importlib.util.find_spec(name) for name in PLUGINS)
-
-
-XLA_FLAGS = {
-    "--xla_force_host_platform_device_count": CPU_DEVICES,
-    # Most of what dear tests take is LLVM; what it would optimize runs once, on little data: 0.57 of the CPU time.
-    "--xla_backend_optimization_level": 0,
-}
 
 
 def set_environment() -> None:
@@ -116,6 +115,18 @@ WHY_NOT = {"gpu": why_no_gpu, "gpu_compiler": why_no_gpu_compiler, "oracle": why
 def update_golden(request: pytest.FixtureRequest) -> bool:
     """Is this run to write the golden files rather than to compare with them?"""
     return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
+def no_rules_stay() -> Iterator[None]:
+    """Rules that a test registers go with it: others register some of the same names."""
+    import hlosharding as hs
+    from hlosharding.rules.custom_calls import users_calls
+
+    before = set(users_calls)
+    yield
+    for target in set(users_calls) - before:
+        hs.unregister_rule(target)
 
 
 @pytest.fixture(scope="session")

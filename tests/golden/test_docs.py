@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ import pytest
 
 import hlosharding as hs
 from hlosharding.errors import HloShardingError
-from hlosharding.rules.custom_calls import users_calls
 from tests.golden.pages import ALL_PAGES, PAGES, ROOT, Block, blocks, name_of
 
 SESSION = re.compile(r"(?<=```pycon\n).*?(?=```)", re.DOTALL)
@@ -45,15 +43,6 @@ def _printed(source: str, names: dict[str, Any]) -> list[str]:
             kind = type(error)
             print(f"Traceback (most recent call last):\n    ...\n{kind.__module__}.{kind.__name__}: {error}")
     return [line.rstrip() for line in seen.getvalue().rstrip("\n").splitlines()]
-
-
-@pytest.fixture
-def no_rules_stay() -> Iterator[None]:
-    """Those that a page registers go with it: other tests register rules of the same names."""
-    before = set(users_calls)
-    yield
-    for target in set(users_calls) - before:
-        hs.unregister_rule(target)
 
 
 @pytest.mark.usefixtures("no_rules_stay")

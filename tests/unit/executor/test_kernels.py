@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -17,7 +15,9 @@ from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
-from hlosharding.errors import ExecutionError, RuleError
+from hlosharding.errors import ExecutionError
+
+pytestmark = pytest.mark.usefixtures("no_rules_stay")
 
 MESH = AbstractMesh((2, 4), ("data", "model"))
 
@@ -50,14 +50,6 @@ CASES: list[tuple[Any, str, Any, P, list[np.ndarray]]] = [
     (mha, "mha_forward", plain_attention, P("data", None, "model"), [drawn(2, 128, 4, 32)] * 3),
     (turned, "turned", lambda x: (jnp.sin(x), jnp.cos(x)), P("data", "model"), [drawn(16, 64)]),
 ]
-
-
-@pytest.fixture(autouse=True)
-def no_rules_stay() -> Iterator[None]:
-    yield
-    for _, name, *_ in CASES:
-        with suppress(RuleError):
-            hs.unregister_rule(name)
 
 
 def traced(kernel: Any, layout: P, arrays: list[np.ndarray], mesh: Any = MESH) -> hs.Module:

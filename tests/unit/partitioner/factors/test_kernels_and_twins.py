@@ -90,16 +90,14 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("no_rules_stay")
 @pytest.mark.parametrize("objective", ["time", "bytes"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_kernel_moves_no_more_than_its_twin(case: Case, objective: Any) -> None:
     hs.register_rule(case.name, like=case.plain, kernel=case.interpreted)
-    try:
-        for layout in case.layouts:
-            kernel, plain = (received(f, case, layout, objective) for f in (case.kernel, case.plain))
-            assert kernel <= plain, layout
-    finally:
-        hs.unregister_rule(case.name)
+    for layout in case.layouts:
+        kernel, plain = (received(f, case, layout, objective) for f in (case.kernel, case.plain))
+        assert kernel <= plain, layout
 
 
 def received(function: Callable[..., Any], case: Case, layout: tuple[Any, ...], objective: Any) -> float:
