@@ -129,6 +129,22 @@ def no_rules_stay() -> Iterator[None]:
         hs.unregister_rule(target)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_mappings() -> Iterator[None]:
+    """Executables go where there are many: LLVM maps four pieces of memory for each, and XLA aborts a process that has
+    65,530, what Linux allows by default; one of two that shared all tests came there."""
+    yield
+    mappings = Path("/proc/self/maps")
+    if mappings.exists() and mappings.read_bytes().count(b"\n") > MANY_MAPPINGS:
+        import jax
+
+        jax.clear_caches()
+
+
+MANY_MAPPINGS = 30_000
+"""Half of what a process may have: no module adds as many."""
+
+
 @pytest.fixture(scope="session")
 def cpu_devices() -> list[Any]:
     """The eight CPU devices."""
