@@ -55,6 +55,8 @@ def annotate(
             remedy="annotate the program before it is compiled (lowered, or the dump before optimizations)",
         )
     out = module.clone()
+    if annotations and module.is_scheduled:
+        out.proto = _without_schedule(module.proto)
     if mesh is not None:
         out.mesh = MeshInfo.from_jax(mesh)
     names = _InstructionNames(out)
@@ -73,6 +75,14 @@ def annotate(
     if required and not annotate_for_users:
         _close_boundary(out, chosen)
     out.num_partitions = max(out.num_partitions, devices_of(chosen.values()))
+    return out
+
+
+def _without_schedule(proto: Any) -> Any:
+    """What XLA compiled for one device and is to be split now: with its schedule it would count as split already."""
+    out = type(proto)()
+    out.CopyFrom(proto)
+    out.ClearField("schedule")
     return out
 
 

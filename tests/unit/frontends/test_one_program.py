@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -123,3 +124,20 @@ def test_what_xla_compiled_is_priced_as_it_stands(mesh_2x4: Mesh, tmp_path: Path
             found.as_python()
         with pytest.raises(AnnotationError, match="before it is compiled"):
             hs.annotate(module, {"*": "{replicated}"})
+
+
+def test_what_xla_compiled_for_one_device_is_split_once_it_is_annotated() -> None:
+    x, w = np.arange(64, dtype=np.float32).reshape(8, 8), np.eye(8, dtype=np.float32)[::-1]
+    text = """HloModule m, is_scheduled=true
+    ENTRY e {
+      x = f32[8,8] parameter(0)
+      w = f32[8,8] parameter(1)
+      d = f32[8,8] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+      ROOT y = f32[8,8] negate(d)
+    }"""
+    module = hs.load(text)
+    found = hs.partition(hs.annotate(module, {"x": "{devices=[4,1]<=[4]}"}))
+    assert not found.warnings
+    assert str(found.module.by_name("x").shape) == "f32[2,8]"
+    np.testing.assert_array_equal(found.run(x, w), -(x @ w))
+    assert module.is_scheduled  # what was given is as it was
