@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hlosharding.sharding import HloSharding
 from tests.oracle.oracle_program import Answer
 
-_BARE_SCAN = re.compile(r"= \(.*\) scan\(.*, sharding=\{(?!\{)")
+_TILED_TUPLE = re.compile(r"= \(.*\) (scan|all-reduce|call-start)\(.*, sharding=\{devices=")
 Differences = dict[str, tuple[object, object]]
 
 
@@ -58,8 +58,8 @@ def _too_few_dims(answer: Answer, different: Differences) -> bool:
     return not answer.crashed and ("cannot be reshaped to" in error or "has no data dim" in error)
 
 
-def _bare_scan(answer: Answer, different: Differences) -> bool:
-    return not answer.crashed and _BARE_SCAN.search(answer.hlo) is not None
+def _tiled_tuple(answer: Answer, different: Differences) -> bool:
+    return not answer.crashed and _TILED_TUPLE.search(answer.hlo) is not None
 
 
 KNOWN: tuple[KnownException, ...] = (
@@ -120,9 +120,10 @@ ENTRY %main {
         theirs={"t": "{devices=[2,2]<=[4] last_tile_dims={manual, replicated}}"},
     ),
     KnownException(
-        name="an array's sharding on a scan",
-        reason="XLA gives a scan, whose result is a tuple, the sharding of its first operand as it is.  No tuple can"
-        " have that: XLA itself ends the process when an element is taken out.  We give it none.",
+        name="an array's sharding on a tuple",
+        reason="XLA gives a scan, whose result is a tuple, the sharding of its first operand as it is; likewise an"
+        " all-reduce of several arrays, and the start of an asynchronous call that of an array behind the call.  No"
+        " tuple can have that: XLA itself ends the process when an element is taken out.  We give it none.",
         hlo="""HloModule m
 
 %step {
@@ -139,7 +140,7 @@ ENTRY %main {
   ROOT %r = (f32[16]) tuple(%c)
 }
 """,
-        applies=_bare_scan,
+        applies=_tiled_tuple,
         ours={"s": "None"},
         theirs={"s": "{devices=[2,2]<=[4]}"},
     ),
