@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -115,36 +115,36 @@ def demands_of(kinds: Sequence[ArrayKind], counts: Sequence[int]) -> list[Demand
         for have, want, box in _boxes(kind):
             key = holders[have], tuple(d for d in wanters[want] if d not in holders[have])
             if key[1]:
-                nbytes = int(np.prod([end - start for start, end in box], dtype=np.int64)) * kind.dtype.itemsize
+                nbytes = math.prod(end - start for start, end in box) * kind.dtype.itemsize
                 found.setdefault(key, Demand(*key)).pieces.append(TilePiece(number, count, box, nbytes))
     return list(found.values())
 
 
-def _boxes(kind: ArrayKind) -> list[tuple[int, int, Box]]:
+def _boxes(kind: ArrayKind) -> Iterator[tuple[int, int, Box]]:
     """(tile of the source, tile of the target, what both have) of an array; empty ones left out."""
     source, target = kind.source.layout(kind.dims), kind.target.layout(kind.dims)
-    along = [_cuts(source, target, dim) for dim in range(len(kind.dims))]
-    lengths = [len(low) for low, _, _, _ in along]
-    grid = np.indices(lengths).reshape(len(along), math.prod(lengths))
-    have = np.zeros(grid.shape[1], np.int64)
-    want = np.zeros_like(have)
-    for (_, _, there, here), index, counts in zip(
-        along, grid, zip(source.counts, target.counts, strict=True), strict=True
-    ):
-        # The tiles' numbers in row-major order, as `holders` has them.
-        have = have * counts[0] + there[index]
-        want = want * counts[1] + here[index]
-    sides = [
-        list(zip(low[index].tolist(), high[index].tolist(), strict=True))
-        for (low, high, _, _), index in zip(along, grid, strict=True)
-    ]
-    boxes = zip(*sides, strict=True) if sides else [()]
-    return list(zip(have.tolist(), want.tolist(), boxes, strict=True))
+    for stretches in product(*(_cuts(source, target, dim) for dim in range(len(kind.dims)))):
+        yield (
+            sum(each.have for each in stretches),
+            sum(each.want for each in stretches),
+            tuple(s.sides for s in stretches),
+        )
 
 
-def _cuts(source: Layout, target: Layout, dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Along a dim: start, end, tile of the source and tile of the target of each stretch between tile edges."""
+class _Stretch(NamedTuple):
+    """Along a dim, between two tile edges."""
+
+    sides: tuple[int, int]
+    have: int
+    """What its place adds to the number of the source's tile: they are in row-major order, as `holders` has them."""
+    want: int
+    """And to that of the target's."""
+
+
+def _cuts(source: Layout, target: Layout, dim: int) -> list[_Stretch]:
     ranges = [layout.tiles_along(dim) for layout in (source, target)]
     edges = np.unique(np.concatenate([bound for both in ranges for bound in both]))
     tiles = [np.searchsorted(low, edges[:-1], side="right") - 1 for low, _ in ranges]
-    return edges[:-1], edges[1:], tiles[0], tiles[1]
+    steps = [math.prod(layout.counts[dim + 1 :]) for layout in (source, target)]
+    have, want = ((each * step).tolist() for each, step in zip(tiles, steps, strict=True))
+    return [_Stretch(*each) for each in zip(pairwise(edges.tolist()), have, want, strict=True)]
