@@ -83,7 +83,7 @@ def read_arrays(tree: Any, source: Any, target: Any, target_devices: Sequence[in
 
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     sources, targets = broadcast(source, tree, "source"), broadcast(target, tree, "target")
-    numbering = _Numbering(sources, target_devices)
+    behind = max((_count(sharding) for sharding in sources if sharding is not None), default=0)
     kinds: dict[ArrayKind, int] = {}
     found: dict[Any, int] = {}
     kind_of: list[int] = []
@@ -91,7 +91,7 @@ def read_arrays(tree: Any, source: Any, target: Any, target_devices: Sequence[in
         key = (leaf.shape, leaf.dtype, first, last)
         # Layers are alike by the hundred: each pair of shardings is read once.
         if key not in found:
-            sides = numbering.side(first, leaf.shape, at_target=False), numbering.side(last, leaf.shape, at_target=True)
+            sides = _side(first, leaf.shape, 0, None), _side(last, leaf.shape, behind, target_devices)
             found[key] = kinds.setdefault(ArrayKind(tuple(leaf.shape), _dtype(leaf), *sides), len(kinds))
         kind_of.append(found[key])
     names = tuple(jax.tree_util.keystr(path) for path, _ in leaves)
@@ -107,38 +107,29 @@ def _dtype(leaf: Any) -> np.dtype[Any]:
         ) from error
 
 
-class _Numbering:
-    """Numbers of devices.  Abstract meshes have none: the source's count from 0, the target's follow or are given."""
+def _side(sharding: Any, dims: Sequence[int], first: int, numbers: Sequence[int] | None) -> PlacedSide:
+    """Of an array.  `numbers`: those of the devices of an abstract mesh; by default they count from `first`."""
+    mesh = getattr(sharding, "mesh", None)
+    if mesh is None or not hasattr(sharding, "spec"):
+        given = "no sharding" if sharding is None else f"a {type(sharding).__name__}"
+        raise ShardingError(f"{given} names no mesh", remedy="give a NamedSharding of every array, on both sides")
+    read = HloSharding.from_jax(sharding, len(dims)).meaning
+    if not layout_of(read, tuple(dims), mesh.size).is_plain:
+        raise ShardingError(f"{sharding.spec} is partial or manual", remedy="reduce the array before it is moved")
+    return PlacedSide(read, _devices(mesh, first, numbers))
 
-    def __init__(self, sources: Sequence[Any], target_devices: Sequence[int] | None) -> None:
-        self.first = max((_count(s) for s in sources if s is not None), default=0)
-        self.target_devices = target_devices
 
-    def side(self, sharding: Any, dims: Sequence[int], *, at_target: bool) -> PlacedSide:
-        """One side of an array."""
-        mesh = getattr(sharding, "mesh", None)
-        if mesh is None or not hasattr(sharding, "spec"):
-            given = "no sharding" if sharding is None else f"a {type(sharding).__name__}"
-            raise ShardingError(f"{given} names no mesh", remedy="give a NamedSharding of every array, on both sides")
-        read = HloSharding.from_jax(sharding, len(dims)).meaning
-        if not layout_of(read, tuple(dims), mesh.size).is_plain:
-            raise ShardingError(f"{sharding.spec} is partial or manual", remedy="reduce the array before it is moved")
-        return PlacedSide(read, self._devices(mesh, at_target=at_target))
-
-    def _devices(self, mesh: Any, *, at_target: bool) -> Dims:
-        if is_concrete(mesh):
-            return tuple(device.id for device in mesh.devices.flat)
-        if not at_target:
-            return tuple(range(mesh.size))
-        given = self.target_devices
-        if given is None:
-            return tuple(range(self.first, self.first + mesh.size))
-        if len(given) != mesh.size or len(set(given)) != mesh.size or min(given) < 0:
-            raise ShardingError(
-                f"target_devices are {len(given)} numbers for a mesh of {mesh.size} devices",
-                remedy="give the number of each device of the target's mesh, once",
-            )
-        return tuple(given)
+def _devices(mesh: Any, first: int, numbers: Sequence[int] | None) -> Dims:
+    if is_concrete(mesh):
+        return tuple(device.id for device in mesh.devices.flat)
+    if numbers is None:
+        return tuple(range(first, first + mesh.size))
+    if len(numbers) != mesh.size or len(set(numbers)) != mesh.size or min(numbers) < 0:
+        raise ShardingError(
+            f"target_devices are {len(numbers)} numbers for a mesh of {mesh.size} devices",
+            remedy="give the number of each device of the target's mesh, once",
+        )
+    return tuple(numbers)
 
 
 def _count(sharding: Any) -> int:
