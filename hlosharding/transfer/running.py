@@ -41,23 +41,13 @@ def run_rounds(
             given = arrived.get((leaf, source), {}).get(box)
             part = _cut(tiles[leaf, source], box) if given is None else given
             arrived[leaf, target][box] = jax.device_put(part, devices[target])
-    made = [
-        jax.make_array_from_single_device_arrays(
-            array.shape,
-            sharding,
-            [
-                _assemble(
-                    _box(index, array.shape),
-                    tiles.get((leaf, device.id)),
-                    arrived[leaf, device.id],
-                    array.dtype,
-                    device,
-                )
-                for device, index in sharding.devices_indices_map(array.shape).items()
-            ],
-        )
-        for leaf, (array, sharding) in enumerate(zip(arrays, placed.targets, strict=True))
-    ]
+    made: list[Any] = []
+    for leaf, (array, sharding) in enumerate(zip(arrays, placed.targets, strict=True)):
+        parts = [
+            _assemble(_box(index, array.shape), tiles.get((leaf, one.id)), arrived[leaf, one.id], array.dtype, one)
+            for one, index in sharding.devices_indices_map(array.shape).items()
+        ]
+        made.append(jax.make_array_from_single_device_arrays(array.shape, sharding, parts))
     return jax.tree.unflatten(structure, made)
 
 

@@ -141,10 +141,8 @@ def plan_transfer(
     busiest link: between nodes, into device 64, 0.107 s, 1.000 times the bound
     """
     placed = read_arrays(tree, source, target, target_devices)
-    count = 1 + max(
-        (max(device) for kind in placed.kinds for side in (kind.source, kind.target) for device in [side.devices]),
-        default=0,
-    )
+    sides = (side for kind in placed.kinds for side in (kind.source, kind.target))
+    count = 1 + max((max(side.devices) for side in sides), default=0)
     if machine is not None and machine.num_devices < count:
         what = f"machine {machine.name!r} has {machine.num_devices} devices, the meshes number {count}"
         raise CostError(what, remedy="give a machine with as many")
