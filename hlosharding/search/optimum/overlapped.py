@@ -44,36 +44,26 @@ class Overlapped:
         >>> sorted(found.early), sorted(found.late)
         ([0, 2], [3, 4])
         """
+        import networkx as nx
+
         fresh = {n for p in module.entry.parameters if p.parameter_number in batch for n in classes.leaves[p]}
-        every = {number for leaves in classes.leaves.values() for number in leaves}
-        return cls(frozenset(every - _computed(classes, fresh)), frozenset(every - _read_by_more_than_updates(classes)))
-
-
-def _computed(classes: ValueClasses, fresh: set[int]) -> set[int]:
-    """What is computed, and what is made of that, or of the batch."""
-    found, before = set(fresh), -1
-    while len(found) > before:  # once more for each loop in a loop
-        before = len(found)
-        for inst in classes.order:
-            given = (number for operand in inst.operands for number in classes.leaves[operand])
-            is_computed = bool(inst.operands) and not _only_moves(inst)
-            if inst.opcode not in _HANDS_ON and (is_computed or any(number in found for number in given)):
-                found.update(classes.leaves[inst])
-        found.update(carry for made, carry in classes.handed_on if made in found)
-    return found
-
-
-def _read_by_more_than_updates(classes: ValueClasses) -> set[int]:
-    """What products read, and whatever else is no movement; and what that is made of."""
-    found, before = set[int](), -1
-    while len(found) > before:
-        before = len(found)
-        for inst in reversed(classes.order):
-            is_computed = not _only_moves(inst) and inst.shape.size > 1
-            if inst.opcode not in _HANDS_ON and (is_computed or any(n in found for n in classes.leaves[inst])):
-                found.update(number for operand in inst.operands for number in classes.leaves[operand])
-        found.update(made for made, carry in classes.handed_on if carry in found)
-    return found
+        steps = [
+            (inst, [number for operand in inst.operands for number in classes.leaves[operand]])
+            for inst in classes.order
+            if inst.opcode not in _HANDS_ON
+        ]
+        made_of: nx.DiGraph[int] = nx.DiGraph()
+        made_of.add_nodes_from(number for leaves in classes.leaves.values() for number in leaves)
+        made_of.add_edges_from((read, made) for inst, given in steps for read in given for made in classes.leaves[inst])
+        made_of.add_edges_from(classes.handed_on)
+        computing = [(inst, given) for inst, given in steps if inst.operands and not _only_moves(inst)]
+        # What is computed, and what is made of that, or of the batch.
+        computed = fresh.union(*(classes.leaves[inst] for inst, _ in computing))
+        early = set(made_of).difference(*nx.bfs_layers(made_of, computed))
+        # What products read, and whatever else is no movement; and what that is made of.
+        read_by_more = set[int]().union(*(given for inst, given in computing if inst.shape.size > 1))
+        late = set(made_of).difference(*nx.bfs_layers(made_of.reverse(), read_by_more))
+        return cls(frozenset(early), frozenset(late))
 
 
 def _only_moves(inst: Instruction) -> bool:
