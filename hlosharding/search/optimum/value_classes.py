@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
+from itertools import count
 
 from hlosharding.ir import ELEMENTWISE, GENERATORS, Computation, Instruction, Module, while_parts
 
@@ -39,7 +40,10 @@ class ValueClasses:
     """
 
     def __init__(self, module: Module, alike: Iterable[Sequence[Instruction]] = ()) -> None:
-        self._parents: list[int] = []
+        from networkx.utils import UnionFind
+
+        self._numbers = count()
+        self._classes: UnionFind[int] = UnionFind()
         self.leaves: dict[Instruction, Leaves] = {}
         """Of every instruction that is run."""
         self.order: list[Instruction] = []
@@ -59,30 +63,18 @@ class ValueClasses:
 
     def find(self, number: int) -> int:
         """The class that a number belongs to."""
-        while self._parents[number] != number:
-            # Halved on the way: chains of thousands of ops would be walked again and again.
-            self._parents[number] = self._parents[self._parents[number]]
-            number = self._parents[number]
-        return number
+        return self._classes[number]
 
     def of(self, inst: Instruction) -> Leaves:
         """The class of each array of an instruction's result."""
         return tuple(map(self.find, self.leaves[inst]))
 
     def _new(self, inst: Instruction) -> Leaves:
-        return tuple(self._new_class() for _ in inst.shape.leaves)
-
-    def _new_class(self) -> int:
-        self._parents.append(len(self._parents))
-        return self._parents[-1]
-
-    def _join(self, one: int, other: int) -> None:
-        first, second = sorted((self.find(one), self.find(other)))
-        self._parents[second] = first
+        return tuple(next(self._numbers) for _ in inst.shape.leaves)
 
     def _join_all(self, one: Leaves, other: Leaves) -> None:
         for first, second in zip(one, other, strict=True):
-            self._join(first, second)
+            self._classes.union(first, second)
 
     def _walk(self, computation: Computation, parameters: Sequence[Leaves]) -> Leaves:
         """Number all that a computation makes of parameters of these classes; those of its root."""
@@ -100,14 +92,14 @@ class ValueClasses:
 
     def _carried(self, leaves: Leaves) -> Leaves:
         """What a loop carries: zeros with which several carries start lie as each of these does."""
-        return tuple(self._new_class() if number in self.free else number for number in leaves)
+        return tuple(next(self._numbers) if number in self.free else number for number in leaves)
 
     def _meet(self, one: Leaves, other: Leaves) -> Leaves:
         """What is one or the other, each time: both lie alike; what each device makes for itself lies as the other."""
         pairs = [sorted(pair, key=self.free.__contains__) for pair in zip(one, other, strict=True)]
         for first, second in pairs:
             if second not in self.free:
-                self._join(first, second)
+                self._classes.union(first, second)
         return tuple(first for first, _ in pairs)
 
     def _made(self, inst: Instruction) -> Leaves:
@@ -139,7 +131,7 @@ class ValueClasses:
         if inst.opcode in GENERATORS or (inst.opcode == "broadcast" and inst.operands[0].shape.size == 1):
             self.free.update(made)
         for number in self._alike(inst):
-            self._join(made[0], number)
+            self._classes.union(made[0], number)
         return made
 
     def _alike(self, inst: Instruction) -> Iterator[int]:
