@@ -5,8 +5,7 @@ Floor: search.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterable
 
 from hlosharding.cost import Kernels, Machine, OpWork, cost, count_operations, local_time, matrix_sizes, op_work
 from hlosharding.ir import Instruction, Module, Shape
@@ -35,10 +34,10 @@ class OpSeconds:
         self.local, self.ops = run_on_one_device(module)
         self.machine, self.kernels = machine, Kernels(self.local, joins=machine.platform != "cpu")
 
-    @cached_property
-    def hidden(self) -> Container[Instruction]:
-        """Values that no kernel writes to memory."""
-        return _Hidden(self.kernels, self.ops)
+    def is_hidden(self, op: Instruction) -> bool:
+        """Is it a value that no kernel writes to memory?"""
+        found = self.ops.get(op.name, ())
+        return all(one in self.kernels[one.computation] for one in found) if found else op.opcode in _MADE_ANEW
 
     def of_part(self, op: Instruction, place: HloSharding) -> float:
         """Of the kernel that ends in an op on elements, its result lying so."""
@@ -87,19 +86,6 @@ class OpSeconds:
         # One start is in `local_time`.
         launches = (kernel.starts - 1) * self.machine.launch
         return launches + local_time(part, kernel.nbytes * of_bytes, self.machine, inside)
-
-
-class _Hidden:
-    """By computation, found when they are asked for."""
-
-    def __init__(self, kernels: Kernels, ops: Mapping[str, Sequence[Instruction]]) -> None:
-        self.kernels, self.ops = kernels, ops
-
-    def __contains__(self, op: object) -> bool:
-        if not isinstance(op, Instruction):
-            return False
-        found = self.ops.get(op.name, ())
-        return all(one in self.kernels[one.computation] for one in found) if found else op.opcode in _MADE_ANEW
 
 
 def _matrix(op: Instruction, work: OpWork, split: OpSplit) -> tuple[int, int, int, int] | None:

@@ -24,10 +24,8 @@ from hlosharding.ir import (
     ELEMENTWISE,
     GENERATORS,
     PACKS,
-    Computation,
     Instruction,
     Module,
-    Runs,
     Shape,
     executions,
     open_dims_of,
@@ -106,7 +104,8 @@ class ProgramChoices:
         self._copied = set[Instruction]()
         """Values that have an edge to their copy."""
         self.table, self.seconds = ReshardTable(self.prices), OpSeconds(self.module, self.prices.machine)
-        self.updated = find_updated(self.module)
+        self.updated, self._runs = find_updated(self.module), executions(self.module)
+        self._overlapped = Overlapped.of(self.module, self.classes, self.batch)
         for inst in self.classes.order:
             # A copy has the class of its operand (`ValueClasses`): there is nothing to choose or to price.
             if inst.opcode in ELEMENTWISE and inst.opcode != "copy":
@@ -167,13 +166,12 @@ class ProgramChoices:
         slower = 1 / self._rate_of(compute, products) - 1
         return Spent(self.others_s + compute + slower * products, moved[False], moved[True])
 
-    def slow_down(self, chosen: Integers) -> bool:
-        """Is less power left for products than was thought, if these are the choices?  From now on that is known."""
+    def slow_down(self, chosen: Integers) -> None:
+        """Less power may be left for products than was thought, if these are the choices: that is known from now on."""
         rate = self._rate_of(*self._computing(chosen))
-        is_less = rate < self.rate * _FALLEN
         # The rate only falls, so prices only rise: by that `_Run._solve` ends.
-        self.rate = rate if is_less else self.rate
-        return is_less
+        if rate < self.rate * _FALLEN:
+            self.rate = rate
 
     def _rate_of(self, compute: float, products: float) -> float:
         """Of products that take so much of a step, as `rate`."""
@@ -353,21 +351,14 @@ class ProgramChoices:
     def _trips(self, inst: Instruction) -> int:
         return self._runs[inst.computation].count
 
-    @cached_property
-    def _runs(self) -> Mapping[Computation, Runs]:
-        return executions(self.module)
-
-    @cached_property
-    def _overlapped(self) -> Overlapped:
-        return Overlapped.of(self.module, self.classes, self.batch)
-
     # ---- memory
 
     @cached_property
     def _buffers(self) -> list[Buffer]:
         """Those that there is a choice for."""
         overwritten = {r for r, p in self.updated.items() if p.parameter_number in self.donated}
-        found = find_buffers(self.classes, self.module.entry.root, self.seconds.hidden, overwritten)
+        hidden = set(filter(self.seconds.is_hidden, self.classes.order))
+        found = find_buffers(self.classes, self.module.entry.root, hidden, overwritten)
         return [buffer for buffer in found if self.classes.find(buffer.number) in self.of_class]
 
     @property
