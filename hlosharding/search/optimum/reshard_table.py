@@ -41,10 +41,10 @@ class ReshardTable:
     def __init__(self, prices: Prices) -> None:
         self.prices = prices
         self._numbers: dict[Reshard, int] = {}
-        self._reshards: list[Reshard] = []
+        self._unplanned: dict[int, Reshard] = {}
+        """By number, those of which seconds are a bound."""
         self._bytes: list[float] = []
         self._seconds: list[float] = []
-        self._is_planned: list[bool] = []
         self._tables: dict[object, Integers] = {}
 
     def numbers(self, shape: Shape, sources: Sequence[Source], targets: Sequence[HloSharding]) -> Integers:
@@ -74,22 +74,21 @@ class ReshardTable:
 
     def plan(self, numbers: Iterable[int]) -> int:
         """Plan those that are not yet; how many these were."""
-        missing = [number for number in numbers if not self._is_planned[number]]
+        missing = self._unplanned.keys() & numbers
         for number in missing:
-            self._seconds[number] = self.prices.reshard_seconds(*self._reshards[number])
-            self._is_planned[number] = True
+            self._seconds[number] = self.prices.reshard_seconds(*self._unplanned.pop(number))
         return len(missing)
 
     def _number(self, reshard: Reshard) -> int:
         number = self._numbers.get(reshard)
         if number is None:
-            number = self._numbers[reshard] = len(self._reshards)
-            self._reshards.append(reshard)
+            number = self._numbers[reshard] = len(self._numbers)
             nbytes, seconds = self._least(reshard)
             self._bytes.append(nbytes)
             self._seconds.append(seconds)
-            # Nothing moves then, so the bound is the price.
-            self._is_planned.append(reshard.source is reshard.target)
+            # Nothing moves if they are the same, so the bound is the price.
+            if reshard.source is not reshard.target:
+                self._unplanned[number] = reshard
         return number
 
     def _least(self, reshard: Reshard) -> tuple[float, float]:
