@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -260,9 +260,10 @@ class _Run:
             answer = self._solve(weights, memory)
             if answer is None:
                 return
+            chosen, least = answer
             if bound < 0:  # the memory that the machine has; what all wait for, it may overlap
-                bound = answer.bound if weights is not _SERIAL else 0.0
-            found = self._all_of(answer.chosen, bound)
+                bound = least if weights is not _SERIAL else 0.0
+            found = self._all_of(chosen, bound)
             yield from found
             if any(one.fits for one in found):
                 return
@@ -296,8 +297,9 @@ class _Run:
         tiles = {place: argument.shape.dims[dim] // place.tile_shape(argument.shape.dims)[dim] for place in placements}
         return max(placements, key=lambda place: (tiles[place] == place.num_tiles, place.num_tiles))
 
-    def _solve(self, weights: Weights, memory: float) -> _Answer | None:
-        """The choices of the least cost, all reshards that they need planned; None where nothing fits."""
+    def _solve(self, weights: Weights, memory: float) -> tuple[Integers, float] | None:
+        """The choices of the least cost, all reshards that they need planned, and what none is below; None where
+        nothing fits."""
         while True:
             left = max(1.0, self.end - time.monotonic())
             found = solve_choices(self.choices.problem(weights, memory), left, _GAP)
@@ -311,7 +313,7 @@ class _Run:
             cost = self.choices.problem(weights, memory).cost_of(found.chosen)
             if cost <= max(found.cost, found.bound * (1 + _GAP)):
                 others = weights.compute * self.choices.others_s
-                return _Answer(found.chosen, found.bound - self.choices.most_held + others)
+                return found.chosen, found.bound - self.choices.most_held + others
 
 
 def _leading_dims_shared(arguments: Sequence[Instruction]) -> range:
@@ -328,8 +330,3 @@ def _of_arguments(shardings: Mapping[Instruction, HloSharding]) -> dict[str, Hlo
 def _of_ops(shardings: Mapping[Instruction, HloSharding]) -> dict[str, HloSharding]:
     """Of arguments, and of all that is not made element by element."""
     return {inst.name: s for inst, s in shardings.items() if inst.opcode not in ELEMENTWISE}
-
-
-class _Answer(NamedTuple):
-    chosen: Integers
-    bound: float
