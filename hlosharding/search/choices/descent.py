@@ -163,12 +163,9 @@ def least_memory(problem: SelectionProblem, rounds: int = 60) -> Integers | None
     """Choices that fit, whatever they cost: prices rise where they do not."""
     # Prices are multiplied, so those of times at which memory cannot run out stay 0.
     prices = problem.tight.astype(float)
+    allowed = [np.where(np.isfinite(costs), 0.0, np.inf) for costs in problem.costs]
     for _ in range(rounds):
-        total = np.concatenate([[0.0], np.cumsum(prices)])
-        each = total[problem.intervals[:, 1]] - total[problem.intervals[:, 0]]
-        burden = [np.where(np.isfinite(costs), 0.0, np.inf) for costs in problem.costs]
-        for node, usage, price in zip(problem.owners.tolist(), problem.usages, each, strict=True):
-            burden[node] = burden[node] + price * usage
+        burden = problem.with_memory(allowed, prices)
         chosen = np.array([int(each.argmin()) for each in burden])
         if problem.is_feasible(chosen):
             return chosen

@@ -57,26 +57,17 @@ def eliminate_between(problem: SelectionProblem) -> Eliminated:
     run.run()
     kept = sorted(run.costs)
     number = {node: n for n, node in enumerate(kept)}
-    edges = {(a, b): table for a in kept for b, table in run.tables[a].items() if a < b}
+    tables = {(number[a], number[b]): table for a in kept for b, table in run.tables[a].items() if a < b}
     # Those of nodes that went are live only when memory cannot run out (`_find_limited`): nothing is lost with them.
     buffers = [buffer for buffer, owner in enumerate(problem.owners.tolist()) if owner in number]
-    left = SelectionProblem(
-        tuple(run.costs[node] for node in kept),
-        np.array([(number[a], number[b]) for a, b in edges], np.int64).reshape(-1, 2),
-        tuple(edges.values()),
-        np.array([number[int(problem.owners[buffer])] for buffer in buffers], np.int64),
-        problem.intervals[buffers],
-        tuple(problem.usages[buffer] for buffer in buffers),
-        problem.capacity,
-    )
+    left = problem.of_nodes(number, (run.costs[node] for node in kept), tables, buffers, problem.capacity)
     return Eliminated(left, tuple(kept), tuple(run.best))
 
 
 def _find_limited(problem: SelectionProblem) -> set[int]:
     """Nodes that own buffers at times at which memory may run out."""
-    before = np.concatenate([[0], np.cumsum(problem.tight)])
-    is_tight = before[problem.intervals[:, 1]] > before[problem.intervals[:, 0]]
-    return set(problem.owners[is_tight].tolist())
+    is_limited = problem.over_life(problem.tight.astype(float)) > 0
+    return set(problem.owners[is_limited].tolist())
 
 
 class _Elimination:

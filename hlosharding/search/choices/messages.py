@@ -72,13 +72,7 @@ class Messages:
 
     def round(self, prices: Numbers) -> tuple[Integers, float]:
         """Choices, and a bound below which none is, of all costs and of memory at its prices beyond what there is."""
-        total = np.concatenate([[0.0], np.cumsum(prices)])
-        # A difference of sums may come out a little below 0, and memory would then be paid for being taken.
-        each = (total[self.problem.intervals[:, 1]] - total[self.problem.intervals[:, 0]]).clip(0).tolist()
-        local = list(self.costs)
-        for node, usages, price in zip(self.problem.owners.tolist(), self.problem.usages, each, strict=True):
-            if price:
-                local[node] = local[node] + usages * price
+        local = self.problem.with_memory(self.costs, prices)
         for node, above in self.branches:
             local[above] = local[above] + (self.tables[node][above] + local[node]).min(axis=1)
         chosen = np.zeros(len(local), np.int64)

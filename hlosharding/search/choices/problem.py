@@ -5,7 +5,7 @@ Floor: search.  Plain numbers; knows nothing of programs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -95,6 +95,21 @@ class SelectionProblem:
         np.subtract.at(change, self.intervals[buffers, 1], amounts)
         return np.cumsum(change)[:-1]
 
+    def over_life(self, amounts: Numbers) -> Numbers:
+        """[buffer]: of amounts at each time, what comes together while it is live."""
+        total = np.concatenate([[0.0], np.cumsum(amounts)])
+        # A difference of sums may come out a little below 0, and memory would then be paid for being taken.
+        return (total[self.intervals[:, 1]] - total[self.intervals[:, 0]]).clip(0)
+
+    def with_memory(self, costs: Iterable[Numbers], prices: Numbers) -> list[Numbers]:
+        """[node][choice]: costs, and what memory takes at so much for each time."""
+        found = list(costs)
+        each = self.over_life(prices).tolist()
+        for node, usage, price in zip(self.owners.tolist(), self.usages, each, strict=True):
+            if price:
+                found[node] = found[node] + usage * price
+        return found
+
     def is_feasible(self, chosen: Integers) -> bool:
         """Does it fit at all times, to a rounding of sums?"""
         return bool((self.usage_of(chosen) <= self.capacity + 1e-9 * np.abs(self.capacity)).all())
@@ -112,15 +127,26 @@ class SelectionProblem:
                     pairs[n, number[other]] = table
         own = [buffer for node in nodes for buffer in self.buffers[node]]
         taken = self.over_time(np.array([self.usages[b][chosen[self.owners[b]]] for b in own]), own)
-        return SelectionProblem(
-            tuple(costs),
-            np.array(list(pairs), np.int64).reshape(-1, 2),
-            tuple(pairs.values()),
-            np.array([number[self.owners[b]] for b in own], np.int64),
-            self.intervals[own],
-            tuple(self.usages[b] for b in own),
-            self.capacity - self.usage_of(chosen) + taken,
-        )
+        return self.of_nodes(number, costs, pairs, own, self.capacity - self.usage_of(chosen) + taken)
+
+    def of_nodes(
+        self,
+        number: Mapping[int, int],
+        costs: Iterable[Numbers],
+        tables: Mapping[tuple[int, int], Numbers],
+        buffers: Sequence[int],
+        capacity: Numbers,
+    ) -> SelectionProblem:
+        """Of some nodes alone, which get these numbers, with these of their buffers.  `tables`: costs of pairs by the
+        new numbers of their ends."""
+        owners = np.array([number[owner] for owner in self.owners[buffers].tolist()], np.int64)
+        usages = tuple(self.usages[buffer] for buffer in buffers)
+        return SelectionProblem(tuple(costs), *edges_of(tables), owners, self.intervals[buffers], usages, capacity)
+
+
+def edges_of(tables: Mapping[tuple[int, int], Numbers]) -> tuple[Integers, tuple[Numbers, ...]]:
+    """The pairs of a problem, and their costs."""
+    return np.array(list(tables), np.int64).reshape(-1, 2), tuple(tables.values())
 
 
 def split_table(table: Numbers) -> tuple[Numbers, Numbers] | None:

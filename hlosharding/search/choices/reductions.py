@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlosharding.search.choices.dominance import undominated
-from hlosharding.search.choices.problem import Integers, Numbers, SelectionProblem, split_table
+from hlosharding.search.choices.problem import Integers, Numbers, SelectionProblem, edges_of, split_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,14 +105,6 @@ def _merged(problem: SelectionProblem, leader: list[int], meaning: list[Integers
             del pairs[a, b]
             costs[a], costs[b] = costs[a] + apart[0], costs[b] + apart[1]
     usages = tuple(usage[meaning[node]] for usage, node in zip(problem.usages, problem.owners, strict=True))
-    owners = leaders[problem.owners]
-    found = SelectionProblem(
-        tuple(costs),
-        np.array(list(pairs), np.int64).reshape(-1, 2),
-        tuple(pairs.values()),
-        owners,
-        problem.intervals,
-        usages,
-        problem.capacity,
-    )
+    owners, live = leaders[problem.owners], problem.intervals
+    found = SelectionProblem(tuple(costs), *edges_of(pairs), owners, live, usages, problem.capacity)
     return Reduced(found, leaders, tuple(meaning))
