@@ -16,15 +16,16 @@ from itertools import islice
 
 from hlosharding.compiler import CollectiveExplanation, Partitioned, explain, explain_line, is_line, made_at
 from hlosharding.cost import Machine
-from hlosharding.errors import AnnotationError, ModuleError
+from hlosharding.errors import AnnotationError, HloShardingError, ModuleError
 from hlosharding.frontends import annotate
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.progress import Progress, counting
 from hlosharding.propagation import LostOffer, Propagation
+from hlosharding.reshard import MORE_WORK
 from hlosharding.search.candidates import Annotation, find_candidates
 from hlosharding.search.suggestion import Suggestion
-from hlosharding.search.trial_prices import Pipeline, Question
+from hlosharding.search.trial_prices import Pipeline
 from hlosharding.search.trials import LARGEST_SET, Hit, smallest_sets, try_annotations
 from hlosharding.search.whole_program import find_annotations, find_changes
 from hlosharding.sharding import HloSharding, MeshInfo, spell
@@ -32,6 +33,8 @@ from hlosharding.spmd import Collective
 
 _MOST_OF_A_VALUE = 3
 """Shardings that are tried for one value near a collective: each is a run of the partitioner."""
+_MOST_PRICED = 12
+"""Of the smallest sets, the nearest first: each is a run of the partitioner, and five answers are given."""
 
 
 def suggest(
@@ -125,8 +128,7 @@ class _Asked:
             hits, moved = smallest_sets(module, added, goal.grade, self.run.propagate, told, largest=self.at_once)
             if not hits and len(added) < len(wanted):
                 hits, _ = smallest_sets(module, wanted, goal.grade, self.run.propagate, told, largest=self.at_once)
-        question = Question(module, target, self.before, self.run, ends_conflict=bool(goal.neighbours))
-        return question.find_answers(hits or moved)
+        return self._find_answers(hits or moved, target, ends_conflict=bool(goal.neighbours))
 
     def of_collective(self, what: str | int | Collective) -> list[Suggestion]:
         """With which the program takes less, or receives less: additional annotations, else changes."""
@@ -177,7 +179,7 @@ class _Asked:
         added = {name: s for name, s in best.items() if module.sharding(module.by_name(name)) != s}
         found = [said for said in (added, find_changes(module, machine, mesh, seconds)) if said]
         hits = [Hit(tuple(said.items()), propagated(said), is_smallest=False) for said in found]
-        answers = Question(module, None, self.before, run).find_answers(hits)
+        answers = replace(self, run=run)._find_answers(hits)
         return sorted((one for one in answers if one.time_s < one.time_before_s), key=lambda one: one.time_s)
 
     @cached_property
@@ -187,8 +189,12 @@ class _Asked:
     def _candidates(self, targets: list[Instruction]) -> tuple[list[Annotation], list[Annotation]]:
         """Additional annotations, and with these the changes of given ones."""
         wanted = list(find_candidates(self.module, targets, self.before))
-        given = {inst.name for inst in self.module.instructions if self.module.sharding(inst) is not None}
-        return [one for one in wanted if one[0] not in given], wanted
+        return [one for one in wanted if one[0] not in self._given], wanted
+
+    @cached_property
+    def _given(self) -> set[str]:
+        """Names of what is annotated."""
+        return {inst.name for inst in self.module.instructions if self.module.sharding(inst) is not None}
 
     def _helpful(self, candidates: Sequence[Annotation]) -> list[Suggestion]:
         """Those that help alone; of such as make one program the nearest."""
@@ -200,11 +206,41 @@ class _Asked:
         hits = [
             Hit((one,), found, is_smallest=True) for one, found in zip(near, made, strict=True) if found is not None
         ]
-        answers = Question(self.module, None, self.before, self.run).find_answers(hits)
+        answers = self._find_answers(hits)
         better = [a for a in answers if a.time_s < a.time_before_s or a.bytes_received < a.bytes_before]
         # Of equal keys a dict keeps the value that came last: reversed, that of the nearest.
         unlike = {(a.bytes_received, a.flops, a.time_s): a for a in reversed(better)}
         return sorted(unlike.values(), key=lambda one: one.time_s)
+
+    def _find_answers(
+        self, hits: Sequence[Hit], target: Instruction | None = None, *, ends_conflict: bool = False
+    ) -> list[Suggestion]:
+        """Those that cost about as much work first, and then by bytes.  `target`: the value that was named, if any."""
+        found = (self._answer(hit, target, ends_conflict=ends_conflict) for hit in hits[:_MOST_PRICED])
+        return sorted(filter(None, found), key=lambda s: (s.flops > MORE_WORK * s.flops_before, s.bytes_received))
+
+    def _answer(self, hit: Hit, target: Instruction | None, *, ends_conflict: bool) -> Suggestion | None:
+        before = self.run.price(self.before)
+        try:
+            after = self.run.price(hit.propagation, hit.annotations)
+        except HloShardingError:
+            return None  # what cannot be partitioned helps nobody
+        return Suggestion(
+            hit.annotations,
+            hit.propagation.shardings[target.name] if target is not None else None,
+            after.bytes_received,
+            before.bytes_received,
+            after.flops,
+            before.flops,
+            after.time_s,
+            before.time_s,
+            len(hit.propagation.conflicts),
+            len(self.before.conflicts),
+            hit.is_smallest,
+            ends_conflict,
+            tuple(name for name, _ in hit.annotations if name in self._given),
+            hit.propagation.module.mesh,
+        )
 
 
 # ---- the goal

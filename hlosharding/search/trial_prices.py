@@ -10,17 +10,10 @@ from dataclasses import dataclass, field
 
 from hlosharding.compiler import Partitioned, partition, prices_of
 from hlosharding.cost import Machine, step_seconds
-from hlosharding.errors import HloShardingError
-from hlosharding.ir import Instruction, Module
+from hlosharding.ir import Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.propagation import Propagation, propagate
-from hlosharding.reshard import MORE_WORK
 from hlosharding.search.candidates import Annotation
-from hlosharding.search.suggestion import Suggestion
-from hlosharding.search.trials import Hit
-
-_MOST_PRICED = 12
-"""Of the smallest sets, the nearest first: each is a run of the partitioner, and five answers are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,51 +57,3 @@ class Pipeline:
         if key not in self._known:
             self.partition(propagation, annotations)
         return self._known[key]
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What was asked of which program, and how it was before."""
-
-    module: Module
-    target: Instruction | None
-    """None: no value was named."""
-    before: Propagation
-    run: Pipeline
-    ends_conflict: bool = False
-
-    @property
-    def given(self) -> set[str]:
-        """Names of what is annotated."""
-        return {inst.name for inst in self.module.instructions if self.module.sharding(inst) is not None}
-
-    def find_answers(self, hits: Sequence[Hit]) -> list[Suggestion]:
-        """Those that cost about as much work first, and then by bytes."""
-        if not hits:
-            return []
-        given = self.given
-        found = [answer for hit in hits[:_MOST_PRICED] if (answer := self._answer(hit, given)) is not None]
-        return sorted(found, key=lambda s: (s.flops > MORE_WORK * s.flops_before, s.bytes_received))
-
-    def _answer(self, hit: Hit, given: set[str]) -> Suggestion | None:
-        before = self.run.price(self.before)
-        try:
-            after = self.run.price(hit.propagation, hit.annotations)
-        except HloShardingError:
-            return None  # what cannot be partitioned helps nobody
-        return Suggestion(
-            hit.annotations,
-            hit.propagation.shardings[self.target.name] if self.target is not None else None,
-            after.bytes_received,
-            before.bytes_received,
-            after.flops,
-            before.flops,
-            after.time_s,
-            before.time_s,
-            len(hit.propagation.conflicts),
-            len(self.before.conflicts),
-            hit.is_smallest,
-            self.ends_conflict,
-            tuple(name for name, _ in hit.annotations if name in given),
-            hit.propagation.module.mesh,
-        )
