@@ -2,7 +2,6 @@
 
 from hlosharding.search.candidates import nearest_split
 from hlosharding.search.comparison import RunnerUp
-from hlosharding.search.front import pareto
 from hlosharding.search.mutations import Improved, spec_text
 from hlosharding.search.optimum import Optimum, find_optimum
 from hlosharding.search.plan_files import apply_plan, schedule_of
@@ -12,7 +11,7 @@ from hlosharding.search.plan_space import MICROBATCHES, plan_space
 from hlosharding.search.planner import Planner
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.present import Present, argument_path
-from hlosharding.search.priced_plan import PricedPlan
+from hlosharding.search.priced_plan import PricedPlan, pareto
 from hlosharding.search.ranking import RankedPlan, Ranking, rank, sample_plans
 from hlosharding.search.searchers import Climb, Grid, InterOp, Searcher, SearchSpace
 from hlosharding.search.strategies import STRATEGIES, Strategy, fsdp, megatron

@@ -12,9 +12,8 @@ from typing import Any
 
 from hlosharding.cost import Machine
 from hlosharding.search.comparison import EQUAL, memory_text, runners_up, time_text
-from hlosharding.search.front import pareto
 from hlosharding.search.plans import Plan
-from hlosharding.search.priced_plan import PricedPlan, sort_by_throughput
+from hlosharding.search.priced_plan import PricedPlan, pareto, sort_by_throughput
 
 
 @dataclass(frozen=True, slots=True)
