@@ -42,7 +42,8 @@ def divide_plan(prices: LayerPrices, plan: Plan) -> DividedPlan | None:
     layers = tuple(stage.stop - stage.first for stage in found.stages)
     said = layers if len(set(layers)) > 1 else ()
     seconds = _add_transfers(found.stages, runs, plan.microbatches, transfers)
-    return DividedPlan(seconds, replace(plan, layers=said, even=plan.stages > 1 and prices.are_trips))
+    # Layers are trips of loops over layers, or else parts of the step that take equal time.
+    return DividedPlan(seconds, replace(plan, layers=said, even=plan.stages > 1 and bool(prices.planner.trips)))
 
 
 def _add_transfers(stages: Sequence[Stage], prices: RunPrices, microbatches: int, transfers: Numbers) -> float:
@@ -73,11 +74,6 @@ class LayerPrices:
     def memory_bytes(self) -> float:
         """Of the device that has least."""
         return min(kind.memory_bytes for kind in self.machine.parts or (self.machine,))
-
-    @property
-    def are_trips(self) -> bool:
-        """Are layers trips of loops over layers, or else parts of the step that take equal time?"""
-        return bool(self.planner.trips)
 
     def may_hold(self, plan: Plan) -> bool:
         """May a device hold what a plan without stages keeps for its backward pass, by layers that are known?"""

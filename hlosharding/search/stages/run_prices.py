@@ -6,7 +6,7 @@ Floor: search.  Plain numbers; knows nothing of programs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -51,9 +51,8 @@ class RunPrices:
         cls, devices: Sequence[int], *, seconds: Numbers, once: Numbers, kept: Numbers, held: Numbers, scratch: Numbers
     ) -> RunPrices:
         """Of figures [option, layer] that add up; of `scratch`, which passes need beside, a run needs the most."""
-        of_runs = (_sum_runs(each) for each in (seconds, once, kept, held))
-        made = cls(np.array(devices), *of_runs)
-        return replace(made, kept=made.kept + _most_of_runs(scratch))
+        lasting = _sum_runs(kept) + _most_of_runs(scratch)
+        return cls(np.array(devices), _sum_runs(seconds), _sum_runs(once), lasting, _sum_runs(held))
 
     @property
     def layers(self) -> int:
@@ -73,8 +72,7 @@ class RunPrices:
 
 def _most_of_runs(layers: Numbers) -> Numbers:
     """[option, first, last]"""
-    starts = [np.where(np.arange(layers.shape[1]) < first, 0.0, layers) for first in range(layers.shape[1])]
-    return np.maximum.accumulate(np.stack(starts, axis=1), axis=2)
+    return np.maximum.accumulate(np.triu(np.repeat(layers[:, None], layers.shape[1], axis=1)), axis=2)
 
 
 def _sum_runs(layers: Numbers) -> Numbers:
