@@ -94,6 +94,8 @@ class _Grouping:
         self.computation, self.names = computation, names
         self.made: dict[tuple[Instruction, Instruction], Instruction | None] = {}
         """Of values, and the sizes of groups, their rows group by group."""
+        self.reader = computation.root
+        """Ahead of it stands what is made: the op whose operand it is to be."""
 
     def rewrite(self) -> None:
         # A copy of the list: ops are inserted ahead of their readers.
@@ -101,33 +103,30 @@ class _Grouping:
             groups = groups_of(select) if select.opcode == "select" else None
             repeated = select.operands[1] if groups is not None else select
             if groups is not None and repeated.opcode == "broadcast" and groups.dim not in repeated.dimensions:
-                found = self._rows_of_each(repeated.operands[0], groups.sizes, select)
+                self.reader = select
+                found = self._rows_of_each(repeated.operands[0], groups.sizes)
                 # Not by shape: the groups are its first dim, and may be another one of what is masked.
                 if found is not None and found.shape.size == repeated.shape.size:
-                    rewrite.replace_operand(select, 1, self._move_groups(found, groups.dim, select))
+                    rewrite.replace_operand(select, 1, self._move_groups(found, groups.dim))
 
-    def _move_groups(self, found: Instruction, dim: int, select: Instruction) -> Instruction:
+    def _move_groups(self, found: Instruction, dim: int) -> Instruction:
         """With the groups, its first dim, where those that are masked have them."""
         if dim == 0:
             return found
-        order = (*range(1, dim + 1), 0, *range(dim + 1, select.shape.rank))
-        return self._insert("transpose", found, (found,), select.shape, select, dimensions=order)
+        order = (*range(1, dim + 1), 0, *range(dim + 1, self.reader.shape.rank))
+        return self._insert("transpose", found, (found,), self.reader.shape, dimensions=order)
 
-    def _rows_of_each(self, value: Instruction, sizes: Instruction, reader: Instruction) -> Instruction | None:
+    def _rows_of_each(self, value: Instruction, sizes: Instruction) -> Instruction | None:
         """What has of each group at least its own rows; None for what no product makes so."""
         while value.opcode == "get-tuple-element" and value.operands[0].opcode == "tuple":
             value = value.operands[0].operands[value.tuple_index]
         key = value, sizes
         if key not in self.made:
-            if value.opcode == "dot":
-                self.made[key] = self._split_product(value, sizes, reader)
-            elif value.opcode in ELEMENTWISE:
-                self.made[key] = self._split_pointwise(value, sizes, reader)
-            else:
-                self.made[key] = None
+            split = self._split_product if value.opcode == "dot" else self._split_pointwise
+            self.made[key] = split(value, sizes)
         return self.made[key]
 
-    def _split_product(self, dot: Instruction, sizes: Instruction, reader: Instruction) -> Instruction | None:
+    def _split_product(self, dot: Instruction, sizes: Instruction) -> Instruction | None:
         """A product of each group in place of their sum."""
         dims, (rows, weights) = dot.dot_dims, dot.operands
         groups, pairs = groups_of(rows), dict(zip(dims.lhs_contracting, dims.rhs_contracting, strict=True))
@@ -136,36 +135,29 @@ class _Grouping:
         group = pairs.pop(groups.dim)
         of_each = DotDims(tuple(pairs), tuple(pairs.values()), (groups.dim,), (group,))
         shape = _shape_of_groups(dot, rows.shape.dims[groups.dim])
-        return self._insert("dot", dot, (rows, weights), shape, reader, dot_dims=of_each)
+        return self._insert("dot", dot, (rows, weights), shape, dot_dims=of_each)
 
-    def _split_pointwise(self, op: Instruction, sizes: Instruction, reader: Instruction) -> Instruction | None:
-        found = [self._rows_of_each(operand, sizes, reader) for operand in op.operands]
+    def _split_pointwise(self, op: Instruction, sizes: Instruction) -> Instruction | None:
+        operands = op.operands if op.opcode in ELEMENTWISE else ()
+        found = [self._rows_of_each(operand, sizes) for operand in operands]
         groups = next((each.shape.dims[0] for each in found if each is not None), None)
         if groups is None:
             return None
-        operands = [
-            each or self._repeat(operand, groups, reader) for each, operand in zip(found, op.operands, strict=True)
-        ]
-        made = rewrite.copy(op, self.computation.instructions.index(reader), operands, to=self.computation)
+        every = [each or self._repeat(operand, groups) for each, operand in zip(found, operands, strict=True)]
+        made = rewrite.copy(op, self.computation.instructions.index(self.reader), every, to=self.computation)
         rewrite.rename(made, self.names.fresh(op.name))
         rewrite.set_shape(made, _shape_of_groups(op, groups))
         return made
 
-    def _repeat(self, value: Instruction, groups: int, reader: Instruction) -> Instruction:
+    def _repeat(self, value: Instruction, groups: int) -> Instruction:
         dims = tuple(range(1, value.shape.rank + 1))
-        return self._insert("broadcast", value, (value,), _shape_of_groups(value, groups), reader, dimensions=dims)
+        return self._insert("broadcast", value, (value,), _shape_of_groups(value, groups), dimensions=dims)
 
     def _insert(
-        self,
-        opcode: str,
-        like: Instruction,
-        operands: Sequence[Instruction],
-        shape: Shape,
-        reader: Instruction,
-        **attributes: Any,
+        self, opcode: str, like: Instruction, operands: Sequence[Instruction], shape: Shape, **attributes: Any
     ) -> Instruction:
-        """Ahead of its reader."""
-        place, name = self.computation.instructions.index(reader), self.names.fresh(like.name)
+        """Ahead of the reader."""
+        place, name = self.computation.instructions.index(self.reader), self.names.fresh(like.name)
         return rewrite.insert(self.computation, place, opcode, shape, operands, name=name, like=like, **attributes)
 
 
