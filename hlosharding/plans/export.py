@@ -18,7 +18,7 @@ from hlosharding.ir import FunctionBoundary, Instruction, Module
 from hlosharding.notebook import InNotebooks
 from hlosharding.plans.constraints import Constraint, constraints, spec_of, values_of
 from hlosharding.plans.difference import Difference, difference
-from hlosharding.plans.exported_text import constraint_lines, head_text, notes_text, shardings_text
+from hlosharding.plans.exported_text import constraint_lines, head_text, notes_text, shardings_text, unflatten
 from hlosharding.plans.side import Side
 from hlosharding.plans.wanted import Leaves, WantedShardings
 from hlosharding.propagation import Propagation
@@ -79,13 +79,13 @@ class ExportedPlan(InNotebooks):
     def in_shardings(self) -> Any:
         """For `jax.jit`: the positional arguments' pytree of NamedShardings; a flat tuple if nothing was traced."""
         signature, named = self.stock.signature, self._named(self.in_specs)
-        return named if signature is None else _unflatten(signature.in_tree, named)[0]
+        return named if signature is None else unflatten(signature.in_tree, named)[0]
 
     @cached_property
     def out_shardings(self) -> Any:
         """Likewise of the results."""
         signature, named = self.stock.signature, self._named(self.out_specs)
-        return named if signature is None else _unflatten(signature.out_tree, named)
+        return named if signature is None else unflatten(signature.out_tree, named)
 
     def _named(self, specs: Sequence[Any]) -> tuple[Any, ...]:
         from jax.sharding import NamedSharding
@@ -205,9 +205,3 @@ def _of_rank(spec: Any, rank: int) -> Any:
 
 def _said(shardings: Leaves, specs: Sequence[Any]) -> Leaves:
     return tuple(None if isinstance(spec, str) else s for s, spec in zip(shardings, specs, strict=True))
-
-
-def _unflatten(tree: Any, leaves: Sequence[Any]) -> Any:
-    import jax
-
-    return jax.tree.unflatten(tree, leaves)

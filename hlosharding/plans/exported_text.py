@@ -57,8 +57,9 @@ def at_text(spec: Any, name: str = "at") -> str:
     if spec is None:
         return "None"
     said = [repr(entry) for entry in getattr(spec, "partitions", spec)]
-    unreduced = sorted(getattr(spec, "unreduced", ()))
-    return f"{name}({', '.join([*said, *([f'unreduced={set(unreduced)!r}'] if unreduced else [])])})"
+    if unreduced := sorted(getattr(spec, "unreduced", ())):
+        said.append(f"unreduced={{{', '.join(map(repr, unreduced))}}}")
+    return f"{name}({', '.join(said)})"
 
 
 def head_text(name: str, mesh: MeshInfo) -> str:
@@ -75,17 +76,18 @@ def shardings_text(
     if signature is None:
         said = (f"in_shardings = (\n{_lines(in_specs, names)})", f"out_shardings = (\n{_lines(out_specs)})")
         return f"\n# Flat: one of each argument, and of each result, in order.\n{said[0]}\n{said[1]}\n"
-    arguments, _ = _unflatten(signature.in_tree, in_specs)
-    results = _unflatten(signature.out_tree, out_specs)
+    arguments, _ = unflatten(signature.in_tree, map(_At, in_specs))
+    results = unflatten(signature.out_tree, map(_At, out_specs))
     return _tree("in_shardings", "arguments", tuple(arguments), in_specs, names) + _tree(
         "out_shardings", "result", results, out_specs
     )
 
 
-def _unflatten(tree: Any, specs: Sequence[Any]) -> Any:
+def unflatten(tree: Any, leaves: Iterable[Any]) -> Any:
+    """A tree of JAX's."""
     import jax
 
-    return jax.tree.unflatten(tree, [_At(spec) for spec in specs])
+    return jax.tree.unflatten(tree, leaves)
 
 
 def _tree(what: str, of: str, tree: Any, specs: Sequence[Any], names: Sequence[str] = ()) -> str:

@@ -16,6 +16,7 @@ from hlosharding.errors import ModuleError, PlanError, ShardingError
 from hlosharding.frontends import annotate
 from hlosharding.ir import Module
 from hlosharding.partitioner import PartitionOptions
+from hlosharding.plans.exported_text import at_text
 from hlosharding.plans.plan_reader import VERSION, PipelineSteps, parse_fields, read_fields
 from hlosharding.sharding import HloSharding, MeshInfo, spell
 from hlosharding.whole_files import write_whole
@@ -180,9 +181,6 @@ def _text(sharding: Any, mesh: MeshInfo | None) -> str:
         return sharding
     if isinstance(sharding, HloSharding):
         return str(sharding.without_names()) if sharding.is_tuple() else spell(sharding.without_names(), mesh)
-    partitions = getattr(sharding, "partitions", sharding)
-    if not isinstance(partitions, tuple):
+    if not isinstance(getattr(sharding, "partitions", sharding), tuple):
         raise ShardingError(f"{sharding!r} is no sharding", remedy="use HloSharding, PartitionSpec or text")
-    unreduced = sorted(getattr(sharding, "unreduced", ()))
-    more = [f"unreduced={{{', '.join(map(repr, unreduced))}}}"] if unreduced else []
-    return f"P({', '.join([*map(repr, partitions), *more])})"
+    return at_text(sharding, "P")
