@@ -64,10 +64,9 @@ def check_plan(
     """
     partitioned = program if isinstance(program, Partitioned) else _partitioned(PlanFile.read(plan), program)
     path = golden_path(plan)
-    is_recorded = path.exists()
-    if not is_recorded and not update:
+    if not update and not path.exists():
         raise PlanError(f"no figures are recorded in {path}", remedy="record them: --update, or update=True")
-    golden = Golden.read(path) if is_recorded and not update else None
+    golden = None if update else Golden.read(path)
     over = replicated_over if replicated_over is not None else golden.replicated_over if golden else REPLICATED_OVER
     now = Golden.of(partitioned, replicated_over=over)
     if golden is None:
