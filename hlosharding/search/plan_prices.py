@@ -30,7 +30,7 @@ class PlanPrices:
 
     def expect(self, plans: Iterable[SizedPlan]) -> None:
         """From now on these are all that may be asked for."""
-        self._members = _group_by_family(plans)
+        self._members = group_by_family(plans)
         self._last: tuple[object, _Family] | None = None
 
     # Else a search collects again and again what it still holds: of 78.9 CPU seconds for DeepSeek 16B that was 10.3.
@@ -57,10 +57,11 @@ def family_of(wanted: SizedPlan) -> object:
 
 def sort_by_family(plans: Iterable[SizedPlan]) -> list[SizedPlan]:
     """The same, each family where its first one is."""
-    return list(chain.from_iterable(_group_by_family(plans).values()))
+    return list(chain.from_iterable(group_by_family(plans).values()))
 
 
-def _group_by_family(plans: Iterable[SizedPlan]) -> dict[object, list[SizedPlan]]:
+def group_by_family(plans: Iterable[SizedPlan]) -> dict[object, list[SizedPlan]]:
+    """By family, those first whose first plan comes first."""
     found: defaultdict[object, list[SizedPlan]] = defaultdict(list)
     for each in plans:
         found[family_of(each)].append(each)

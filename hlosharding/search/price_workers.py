@@ -21,7 +21,7 @@ from hlosharding import python_child
 from hlosharding.cost import Machine
 from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.search.batch_sizes import BatchSizes
-from hlosharding.search.plan_prices import family_of
+from hlosharding.search.plan_prices import group_by_family
 from hlosharding.search.plans import SizedPlan
 from hlosharding.search.pricer import Answer, Pricer, Task
 
@@ -87,17 +87,14 @@ class PriceWorkers:
 
 def _share_out(tasks: Sequence[Task], count: int) -> list[list[Task]]:
     """What each of the workers does: families whole, about as much for all."""
-    families: dict[object, list[Task]] = {}
-    for task in tasks:
-        # Prices of a family are told from each other: parted, they would be others than those of one process.
-        families.setdefault(family_of(task.plan), []).append(task)
-    shares: list[list[Task]] = [[] for _ in range(min(count, len(families)))]
+    # Prices of a family are told from each other: parted, they would be others than those of one process.
+    families = group_by_family(task.plan for task in tasks)
+    shares: list[set[SizedPlan]] = [set() for _ in range(min(count, len(families)))]
     # Large ones first: small ones then even out what is left between the shares.
     for members in sorted(families.values(), key=len, reverse=True):
-        min(shares, key=len).extend(members)
-    place = {task: number for number, task in enumerate(tasks)}
+        min(shares, key=len).update(members)
     # As the tasks come, the least bounds first: else a worker would price what its later ones leave out.
-    return [sorted(share, key=place.__getitem__) for share in shares]
+    return [[task for task in tasks if task.plan in share] for share in shares]
 
 
 class _Worker:
