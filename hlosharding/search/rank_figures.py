@@ -5,10 +5,11 @@ Floor: search.  Plain numbers; knows nothing of plans.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from math import exp, log, nan
-from statistics import median
+from statistics import StatisticsError, correlation, median
 from typing import NamedTuple
 
 Times = Sequence[tuple[float, float]]
@@ -34,19 +35,16 @@ def spearman(times: Times) -> float:
     """
     if len(times) < 2:
         return nan
-    first, second = (_ranks([pair[side] for pair in times]) for side in (0, 1))
-    mean = (len(times) + 1) / 2
-    shared = sum((a - mean) * (b - mean) for a, b in zip(first, second, strict=True))
-    spread = sum((a - mean) ** 2 for a in first) * sum((b - mean) ** 2 for b in second)
-    return shared / spread**0.5 if spread else nan
+    try:
+        return correlation(*(_ranks(side) for side in zip(*times, strict=True)))
+    except StatisticsError:  # all alike
+        return nan
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
     """From 1; equal values share the mean of theirs."""
-    places: dict[float, list[int]] = {}
-    for place, value in enumerate(sorted(values), 1):
-        places.setdefault(value, []).append(place)
-    return [sum(places[value]) / len(places[value]) for value in values]
+    order = sorted(values)
+    return [(bisect_left(order, value) + 1 + bisect_right(order, value)) / 2 for value in values]
 
 
 def common_scale(times: Times) -> float:

@@ -76,11 +76,8 @@ class Ranking(InNotebooks):
     @cached_property
     def spearman_by_stages(self) -> dict[int, float]:
         """The same among plans of as many stages."""
-        found = {
-            stages: [row[1:] for row in self.table if row.plan.stages == stages]
-            for stages in sorted({row.plan.stages for row in self.table})
-        }
-        return {stages: rank_figures.spearman(times) for stages, times in found.items()}
+        counts = sorted({row.plan.stages for row in self.table})
+        return {n: rank_figures.spearman([row[1:] for row in self.table if row.plan.stages == n]) for n in counts}
 
     @property
     def median_error(self) -> float:
