@@ -97,10 +97,8 @@ def _flowing_factors(op: Instruction, flow: Flow) -> list[int]:
     signature = signature_of(op)
     if not isinstance(signature, Signature):
         return []
-    dims = [flowing_dim(operand, flow) for operand in op.operands]
-    return [
-        signature.operands[n][dim][0] for n, dim in enumerate(dims) if dim is not None and signature.operands[n][dim]
-    ]
+    both = zip(signature.operands, (flowing_dim(operand, flow) for operand in op.operands), strict=True)
+    return [factors[dim][0] for factors, dim in both if dim is not None and factors[dim]]
 
 
 def _meet(module: Module, flows: dict[Instruction, Flow], first: Instruction, other: Instruction) -> bool:

@@ -80,12 +80,11 @@ def runners_up(table: Sequence[PricedPlan]) -> list[RunnerUp]:
     other strategy: 4/1/1/1 takes 1.1 s, 1.10 times as long (+100 ms computing), 2 GB
     other data, tensor: 2/2/1/1 fsdp takes 1.2 s, 1.20 times as long (+200 ms computing), 2 GB
     """
-    winner, *others = table
+    winner, *rest = table
+    others = [each for each in rest if each.batch_size == winner.batch_size]
     found = defaultdict[PricedPlan, list[str]](list)
     for choice in _CHOICES:
-        differing = [
-            each for each in others if each.batch_size == winner.batch_size and choice in _differences(each, winner)
-        ]
+        differing = [each for each in others if choice in _differences(each, winner)]
         if differing:
             best = differing[0]
             equal = [each for each in differing if each.fits == best.fits and each.time_s <= EQUAL * best.time_s]

@@ -131,26 +131,23 @@ class _Climb:
         self.runs = PipelineRuns(machine)
         self.changes: list[SpecChange] = []
         self.known: dict[object, PricedPlan | None] = {}
+        """Strategies that were priced."""
         # Of the batch, too, the strategy has the last word: specs of one argument overwrite each other below.
         strategies = BATCH, planner.find_strategy(start.plan.strategy)
         said = (number_specs(self.module, each(self.module, self.ways, planner.numbers)) for each in strategies)
         self.specs = {number: _normalize(spec) for each in said for number, spec in each.items()}
-        self.best = self._price(self.specs, start.plan)
-        self.start = self.best
-        self.best = replace(self.best, plan=replace(start.plan, strategy=NAME))
-
-    @property
-    def tried(self) -> int:
-        """Strategies that were priced."""
-        return len(self.known)
+        self.start = self._price(self.specs, start.plan)
+        self.best = replace(self.start, plan=replace(start.plan, strategy=NAME))
 
     def run(self) -> Improved:
         """Go round the arguments, the largest first, until none changes, or the steps are used up."""
         arrays = [p for p in self.module.entry.parameters if p.shape.is_array and p.shape.rank]
-        is_done = improve_in_turn(largest_first(arrays), self._improve, lambda: self.tried < self.steps)
+        is_done = improve_in_turn(largest_first(arrays), self._improve, lambda: len(self.known) < self.steps)
         specs = {self.parameters[number].path: spec for number, spec in self.specs.items()}
         known = self.planner.with_strategy(NAME, self._strategy_of(specs))
-        return Improved(known, self.machine, self.start, self.best, specs, tuple(self.changes), self.tried, is_done)
+        return Improved(
+            known, self.machine, self.start, self.best, specs, tuple(self.changes), len(self.known), is_done
+        )
 
     def _improve(self, parameter: Instruction) -> bool:
         """Take the best other sharding of an argument, if it is better."""
@@ -183,9 +180,9 @@ class _Climb:
         """What a step takes, each strategy once; None where it cannot be, or the steps are used up."""
         key = frozenset(specs.items())
         if key not in self.known:
-            if self.tried >= self.steps:
+            if len(self.known) >= self.steps:
                 return None
-            self.progress(self.tried, self.steps)
+            self.progress(len(self.known), self.steps)
             try:
                 self.known[key] = self._price(specs, replace(self.sized.plan, strategy=NAME))
             except HloShardingError:

@@ -111,13 +111,10 @@ def one_program(planner: Planner, plan: Plan, machine: Machine) -> Module:
     bare = without_layout_calls(planner.module).clone()
     bare.shardings, bare.mesh, bare.num_partitions = {}, None, 1
     made, planned = apply_plan(plan_file(planner, plan, machine), bare), planner.annotate(plan)
-    calls = {
-        call.name: sharding
-        for call in planner.module.instructions
-        if is_layout_call(call)
-        if (sharding := planned.sharding(planned.by_name(call.name))) is not None
-    }
-    made.shardings.update({made.by_name(name).id: sharding for name, sharding in calls.items()})
+    for call in filter(is_layout_call, planner.module.instructions):
+        sharding = planned.sharding(planned.by_name(call.name))
+        if sharding is not None:
+            made.shardings[made.by_name(call.name).id] = sharding
     return made
 
 

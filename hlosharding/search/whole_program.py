@@ -50,8 +50,8 @@ def find_annotations(module: Module, machine: Machine, mesh: MeshInfo | None) ->
 
 _NEAR = 1.01
 """Times the least: for so little nobody writes another line."""
-_MOST_PRUNED = 24
-"""Sets of inner values that are tried without some of them; each is partitioned."""
+_MOST_TRIED = 24
+"""Sets of inner values, or of changes, that are tried without some of them; each is partitioned."""
 
 
 def _needed(best: Optimum, outer: Specs, inner: Specs, suffices: Callable[[Sequence[str]], bool]) -> list[str]:
@@ -69,7 +69,7 @@ def _needed(best: Optimum, outer: Specs, inner: Specs, suffices: Callable[[Seque
             return list(inner)
         first.sort(key=lambda inst: -inst.shape.byte_size)
         kept += [wrong[inst] for inst in first[: max(1, len(kept))]]
-    return smallest(kept, suffices, _MOST_PRUNED)
+    return smallest(kept, suffices, _MOST_TRIED)
 
 
 def find_changes(
@@ -91,13 +91,11 @@ def find_changes(
     if after >= before:
         return {}
     enough = after + _REST * (before - after)
-    return dict(smallest(changes, lambda part: seconds(dict(part)) <= enough, _MOST_PARTITIONED))
+    return dict(smallest(changes, lambda part: seconds(dict(part)) <= enough, _MOST_TRIED))
 
 
 _REST = 0.1
 """Of what all changes save: for so much nobody touches another line."""
-_MOST_PARTITIONED = 24
-"""Sets of changes; each is partitioned."""
 
 
 def _mesh_for(module: Module, machine: Machine) -> MeshInfo:
