@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cache
 from itertools import chain
 
 from hlosharding.collector import collector_comes_after
@@ -74,12 +74,9 @@ class _Family:
 
     def __init__(self, members: Iterable[SizedPlan], cut: Callable[[SizedPlan], Pipeline]) -> None:
         self.members, self.cut = list(members), cut
-        self._sample, self._between = cache(self._cut_sample), cache(self._resizable)
-
-    @cached_property
-    def sizes(self) -> list[int]:
+        self.sizes = sorted({member.examples for member in self.members})
         """Examples of a microbatch, in rising order."""
-        return sorted({member.examples for member in self.members})
+        self._sample, self._between = cache(self._cut_sample), cache(self._resizable)
 
     def pipeline_of(self, wanted: SizedPlan) -> Pipeline:
         """The pipeline, perhaps known by its price alone."""

@@ -175,12 +175,12 @@ def sample_plans(num_devices: int, count: int, seed: int, microbatches: Sequence
     return sorted(Random(seed).sample(every, min(count, len(every))))
 
 
-def this_process(seconds: float = 0.5) -> OneProcess:
+def this_process() -> OneProcess:
     """The runner for the devices that JAX has here."""
     import jax
 
     devices = jax.devices()
-    return OneProcess(tuple(devices), overlaps=devices[0].platform != "cpu", seconds=seconds)
+    return OneProcess(tuple(devices), overlaps=devices[0].platform != "cpu")
 
 
 def calibrate_busy(busy: int) -> Machine:
