@@ -7,12 +7,12 @@ the program is partitioned and priced.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 
 from hlosharding.compiler import CollectiveExplanation, Partitioned, explain, explain_line, is_line, made_at
 from hlosharding.cost import Machine
@@ -198,10 +198,8 @@ class _Asked:
 
     def _helpful(self, candidates: Sequence[Annotation]) -> list[Suggestion]:
         """Those that help alone; of such as make one program the nearest."""
-        tried, near = Counter[str](), list[Annotation]()
-        for name, sharding in candidates:
-            tried[name] += 1
-            near += [(name, sharding)] if tried[name] <= _MOST_OF_A_VALUE else []
+        of_values = groupby(candidates, key=itemgetter(0))
+        near = [one for _, of_value in of_values for one in islice(of_value, _MOST_OF_A_VALUE)]
         made = (try_annotations(self.module, (one,), self.run.propagate) for one in near)
         hits = [
             Hit((one,), found, is_smallest=True) for one, found in zip(near, made, strict=True) if found is not None
