@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from hlosharding.errors import HloShardingError, ScheduleError
+from hlosharding.errors import ScheduleError
 from hlosharding.ir import Shape
 from hlosharding.schedule.interface import is_abstract
 from hlosharding.schedule.op import Known, Value, type_of
-from hlosharding.schedule.steps import Parameter
+from hlosharding.schedule.steps import Parameter, located
 from hlosharding.schedule.value_type import ValueType, numbers_for
 
 Argument = ValueType | Known | Any
@@ -27,19 +27,12 @@ def value_of(parameter: Parameter, given: Argument) -> Value:
         raise ScheduleError(f"parameter %{parameter.name} has no type", remedy="state those of the entry's parameters")
     if not isinstance(given, ValueType | Known):
         if not is_abstract(given):
-            return _as_known(parameter.name, stated, given)
+            with located("argument %{}".format, parameter.name):
+                return Known(np.asarray(numbers_for(given, stated.shape)), stated)
         given = replace(stated, shape=Shape.from_dtype(given.dtype, given.shape))
     if type_of(given) != stated:
         raise ScheduleError(f"parameter %{parameter.name} is {stated}, the argument {type_of(given)}")
     return given
-
-
-def _as_known(name: str, stated: ValueType, given: Any) -> Known:
-    try:
-        array = np.asarray(numbers_for(given, stated.shape))
-        return Known(array, stated)
-    except HloShardingError as error:
-        raise ScheduleError(error.what, where=f"argument %{name}", remedy=error.remedy) from None
 
 
 def elements_of(value: Value) -> Any:

@@ -6,18 +6,18 @@ Floor: schedule.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-from hlosharding.errors import HloShardingError, ScheduleError
+from hlosharding.errors import ScheduleError
 from hlosharding.ir import Shape
 from hlosharding.schedule.interpreter import infer_op
 from hlosharding.schedule.local_ops import Add, Concat, Split
 from hlosharding.schedule.op import Op, Value, type_of
 from hlosharding.schedule.schedule import Schedule
 from hlosharding.schedule.sources import Constant, Number
-from hlosharding.schedule.steps import Apply, Free, Function, Parameter, Step, place_of
+from hlosharding.schedule.steps import Apply, Free, Function, Parameter, Step, located, place_of
 from hlosharding.schedule.transfers import Send, SubmeshAllGather, SubmeshAllReduce, SubmeshReduce, SubmeshReduceScatter
 from hlosharding.schedule.value_type import ValueType
 from hlosharding.sharding import REPLICATED, HloSharding
@@ -68,14 +68,12 @@ class ScheduleBuilder:
 
     def run(self, op: Op, *operands: Ref, names: Sequence[str] = ()) -> list[Ref]:
         """A step; its results.  Raises ScheduleError where the operands do not fit."""
-        try:
+        step = Apply(op, tuple(operand.name for operand in operands), ())
+        with located(place_of, "main", step):
             made = infer_op(op, [operand.value for operand in operands])
-        except HloShardingError as error:
-            step = Apply(op, tuple(o.name for o in operands), ())
-            raise ScheduleError(error.what, where=place_of("main", step), remedy=error.remedy) from None
         new = (name for name in self._new_names if name not in self._names)
         results = [self._claim_name(names[n] if n < len(names) else next(new)) for n in range(len(made))]
-        self._steps.append(Apply(op, tuple(o.name for o in operands), tuple(results)))
+        self._steps.append(replace(step, results=tuple(results)))
         if op.name.startswith("@"):
             self._keep(op)
         return [Ref(name, value) for name, value in zip(results, made, strict=True)]

@@ -5,7 +5,7 @@ Floor: schedule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hlosharding.errors import ScheduleError
+from hlosharding.schedule.steps import located
 
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ class Interface:
 
     >>> import numpy as np
     >>> both = Interface((ArrayParts(), ArrayParts((2, 1))), (ArrayParts((2, 1)),))
-    >>> [a.tolist() for a in both.cut_arrays([np.zeros(2), np.arange(3)], cut_part)]
+    >>> [a.tolist() for a in both.cut_arrays([np.zeros(2), np.arange(3)])]
     [[0.0, 0.0], [0, 1], [2]]
     >>> both.arguments
     (0, 1, 1)
@@ -51,26 +52,20 @@ class Interface:
         """Of each parameter of @main the number of the caller's array."""
         return tuple(n for n, kind in enumerate(self.parameters) for _ in range(kind.parts))
 
-    def cut_arrays(self, arrays: Sequence[Any], part: Callable[[Any, ArrayParts, int], Any]) -> list[Any]:
-        """The caller's arrays as @main's.  Raises ScheduleError for another number of arrays."""
+    def cut_arrays(self, arrays: Sequence[Any]) -> list[Any]:
+        """The caller's arrays as @main's.  Raises ScheduleError for others, or another number of arrays."""
         if len(arrays) != len(self.parameters):
             raise ScheduleError(f"{len(arrays)} arrays for {len(self.parameters)} arguments")
-        numbered = enumerate(zip(arrays, self.parameters, strict=True))
-        return [each for number, (array, kind) in numbered for each in _cut_array(number, array, kind, part)]
+        found: list[Any] = []
+        for number, (array, kind) in enumerate(zip(arrays, self.parameters, strict=True)):
+            with located("argument {}".format, number):
+                found += [cut_part(array, kind, n) for n in range(kind.parts)] if kind.parts > 1 else [array]
+        return found
 
-    def join_arrays(self, values: Sequence[Any], join: Callable[[Sequence[Any], ArrayParts], Any]) -> list[Any]:
+    def join_arrays(self, values: Sequence[Any]) -> list[Any]:
         """@main's results as the caller's."""
         taken = zip(group_by_array(self.results, values), self.results, strict=True)
-        return [join(parts, kind) if kind.parts > 1 else parts[0] for parts, kind in taken]
-
-
-def _cut_array(number: int, array: Any, kind: ArrayParts, part: Callable[[Any, ArrayParts, int], Any]) -> list[Any]:
-    if kind.parts == 1:
-        return [array]
-    try:
-        return [part(array, kind, n) for n in range(kind.parts)]
-    except ScheduleError as error:
-        raise ScheduleError(error.what, where=f"argument {number}") from None
+        return [join_parts(parts, kind) if kind.parts > 1 else parts[0] for parts, kind in taken]
 
 
 def group_by_array(stacks: Sequence[ArrayParts], values: Sequence[T]) -> list[list[T]]:

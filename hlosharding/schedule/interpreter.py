@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hlosharding.errors import HloShardingError, ScheduleError
+from hlosharding.errors import ScheduleError
 from hlosharding.schedule.arguments import Argument, value_of
 from hlosharding.schedule.interface import is_abstract
 from hlosharding.schedule.op import Known, Op, Value, no_meaning, type_of
@@ -23,6 +23,7 @@ from hlosharding.schedule.steps import (
     Functions,
     Step,
     function_named,
+    located,
     names_text,
     place_of,
 )
@@ -144,17 +145,10 @@ class _Interpretation:
             _define(env, parameter.name, number)
             _check_agrees(parameter.name, parameter.type, type_of(self.values[number]))
         for step in function.steps:
-            try:
+            with located(place_of, function.name, step):
                 self.run_step(step, function, env, callers)
-            except HloShardingError as error:
-                # It has a place already: that of a step inside of a call, which is the one to look at.
-                if isinstance(error, ScheduleError) and error.where is not None:
-                    raise
-                raise ScheduleError(error.what, where=place_of(function.name, step), remedy=error.remedy) from error
-        try:
+        with located("return of @{}".format, function.name):
             return tuple(self.read_name(env, name) for name in function.results)
-        except ScheduleError as error:
-            raise ScheduleError(error.what, where=f"return of @{function.name}", remedy=error.remedy) from error
 
     def read_name(self, env: dict[str, int], name: str) -> int:
         number = env.get(name)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from hlosharding.errors import HloShardingError, ScheduleError
+from hlosharding.errors import ScheduleError
 from hlosharding.executor import BoundaryArray, ShardMapProgram
 from hlosharding.frontends import load
 from hlosharding.ir import Shape
@@ -18,7 +18,7 @@ from hlosharding.schedule.run_size import check_named, check_run
 from hlosharding.schedule.schedule import Schedule
 from hlosharding.schedule.spelling import parse_op
 from hlosharding.schedule.stage_program import StageProgram
-from hlosharding.schedule.steps import Apply, Call, Free, Function, Parameter, Step
+from hlosharding.schedule.steps import Apply, Call, Free, Function, Parameter, Step, located
 from hlosharding.schedule.value_type import ValueType, parse_type
 from hlosharding.sharding import HloSharding, check_devices
 
@@ -73,6 +73,10 @@ class _TextLine:
     def where(self) -> str:
         return f"line {self.number}"
 
+    def place(self) -> str:
+        """For messages."""
+        return f"{self.where}: {self.text[:80]}"
+
 
 class _Reader:
     def __init__(self, text: str, ops: dict[str, Op]) -> None:
@@ -81,12 +85,8 @@ class _Reader:
 
     def read_all(self) -> None:
         while (line := self.next_line()) is not None:
-            try:
+            with located(line.place):
                 self.read_item(line)
-            except HloShardingError as error:
-                if isinstance(error, ScheduleError) and error.where is not None:
-                    raise
-                raise ScheduleError(error.what, where=f"{line.where}: {line.text[:80]}", remedy=error.remedy) from error
 
     def next_line(self) -> _TextLine | None:
         """The next line that says anything."""
@@ -146,16 +146,11 @@ class _Reader:
             if step.text.split()[0] == "return":
                 results = _parse_names(step.text.removeprefix("return"))
             else:
-                steps.append(self.read_located_step(step))
+                with located(step.place):
+                    steps.append(self.read_step(step))
         if step is None or results is None:
             raise ScheduleError(f"@{name} has no {'end' if step is None else 'return'}", where=line.where)
         self.functions[name] = Function(name, tuple(_parse_parameters(parameters)), tuple(steps), results)
-
-    def read_located_step(self, line: _TextLine) -> Step:
-        try:
-            return self.read_step(line)
-        except HloShardingError as error:
-            raise ScheduleError(error.what, where=f"{line.where}: {line.text[:80]}", remedy=error.remedy) from error
 
     def read_step(self, line: _TextLine) -> Step:
         if line.text.startswith("free "):

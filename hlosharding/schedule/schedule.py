@@ -15,7 +15,7 @@ from hlosharding.cost import Machine, Runtime, WholeStep
 from hlosharding.frontends import as_numbers
 from hlosharding.schedule.arguments import elements_of
 from hlosharding.schedule.execution import ScheduleExecutable
-from hlosharding.schedule.interface import Interface, cut_part, join_parts
+from hlosharding.schedule.interface import Interface
 from hlosharding.schedule.interpreter import interpret, run_reference
 from hlosharding.schedule.op import Op
 from hlosharding.schedule.printer import schedule_text
@@ -111,11 +111,11 @@ class Schedule:
     def cut_arguments(self, *arrays: Any) -> Sequence[Any]:
         """What the parameters of @main get of these arguments: of stacked weights that stages share, each its part."""
         numbers = list(map(as_numbers, arrays))
-        return numbers if self.interface is None else self.interface.cut_arrays(numbers, cut_part)
+        return numbers if self.interface is None else self.interface.cut_arrays(numbers)
 
     def join_results(self, made: Sequence[Any]) -> list[Any]:
         """The results of the whole, from those of @main."""
-        return list(made) if self.interface is None else self.interface.join_arrays(made, join_parts)
+        return list(made) if self.interface is None else self.interface.join_arrays(made)
 
     def compile(self, devices: Sequence[Any] | None = None) -> ScheduleExecutable:
         """Ready to be called on arrays; device n of the schedule is the n-th of `devices` (default: JAX's).

@@ -5,10 +5,12 @@ Floor: schedule.  Data only: what steps mean stands in the ops, whether they mak
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from hlosharding.errors import ScheduleError
+from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.schedule.op import Op
 from hlosharding.schedule.value_type import ValueType
 
@@ -105,3 +107,22 @@ def place_of(function: str, step: Step) -> str:
     """Where a message points to."""
     line = f"{step.where}: " if step.where else ""
     return f"{line}{step_text(step)} of @{function}"
+
+
+@contextmanager
+def located(place: Callable[..., str], *arguments: Any) -> Iterator[None]:
+    """Errors of the block as ScheduleErrors at a place, which is asked for only then.
+
+    >>> with located(place_of, "main", Free(("x",))):
+    ...     raise ScheduleError("%x is gone")
+    Traceback (most recent call last):
+        ...
+    hlosharding.errors.ScheduleError: %x is gone; at free %x of @main
+    """
+    try:
+        yield
+    except HloShardingError as error:
+        # It has a place already: that of a step inside of a call, which is the one to look at.
+        if isinstance(error, ScheduleError) and error.where is not None:
+            raise
+        raise ScheduleError(error.what, where=place(*arguments), remedy=error.remedy) from error

@@ -20,7 +20,6 @@ from hlosharding.schedule import parse_schedule, run_ranks
 from hlosharding.schedule.cutting import pipelined
 from hlosharding.schedule.cutting.layer_loops import find_layer_loop
 from hlosharding.schedule.cutting.loop_fission import Fission, cut_loops, find_loops_over_layers
-from hlosharding.schedule.interface import cut_part, join_parts
 from tests.support.layer_scans import LAYERS, SCANS, Step
 from tests.support.training_steps import normal, trained
 
@@ -132,7 +131,7 @@ def test_the_program_is_the_same(name: str, stages: tuple[int, ...]) -> None:
     made = cut(module, numbers, stages)
     assert len(made.module.entry.parameters) > len(module.entry.parameters)
     run = partition(made.module, num_partitions=1).compile(jax.devices()[:1])
-    results = made.interface.join_arrays(run(*made.interface.cut_arrays(step.flat(), cut_part)), join_parts)
+    results = made.interface.join_arrays(run(*made.interface.cut_arrays(step.flat())))
     for found, wanted in zip(results, expected, strict=True):
         assert_close(name, found, wanted)
 
