@@ -6,16 +6,27 @@ Floor: schedule.  Their meaning in numpy stands in `local_ops`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from hlosharding import xla_bridge
 from hlosharding.executor import ShardedArray, restack_tiles, tiles_by_device
-from hlosharding.schedule.local_ops import cut_array, join_pieces
+from hlosharding.schedule.local_ops import Add, Concat, Split, cut_array, join_pieces
 from hlosharding.schedule.value_type import ValueType
 
 Call = Callable[..., Sequence[Any]]
 """Arrays in and out.  In a process without a device of an operand that operand is None, and so are results."""
+
+
+def local_call(op: Split | Concat | Add, kind: ValueType, devices: Sequence[Any]) -> Call:
+    """What an op does to arrays; `kind` is the first one's type, `devices` those that it lies on."""
+    match op:
+        case Split():
+            return partial(split_array, kind=kind, dim=op.dim, parts=op.parts)
+        case Concat():
+            return lambda *arrays: [concat_arrays(arrays, kind, op.dim, devices)]
+        case Add():
+            return lambda *arrays: [add_arrays(arrays, kind, devices)]
 
 
 def split_array(array: Any, kind: ValueType, dim: int, parts: int) -> list[Any]:
@@ -26,32 +37,25 @@ def split_array(array: Any, kind: ValueType, dim: int, parts: int) -> list[Any]:
     >>> [piece.tolist() for piece in split_array(jnp.arange(4), parse_type("s32[4] on {0}"), dim=0, parts=2)]
     [[0, 1], [2, 3]]
     """
-    if not isinstance(array, ShardedArray):
-        return _jitted_cut(dim, parts, kind.ways(dim), array.sharding)(array)
-    pieces = _jitted_cut(dim, parts, _ways_stacked(array, dim), array.tiles.sharding)(array.tiles)
+    data = _data_of(array)
+    pieces = _jitted_cut(dim, parts, _ways(array, kind, dim), data.sharding)(data)
     dims = (*array.shape[:dim], array.shape[dim] // parts, *array.shape[dim + 1 :])
-    return [ShardedArray(piece, array.sharding, dims) for piece in pieces]
+    return [_like(array, piece, dims) for piece in pieces]
 
 
 def concat_arrays(arrays: Sequence[Any], kind: ValueType, dim: int, devices: Sequence[Any]) -> Any:
-    """The array of these pieces; `kind` is the first one's type, `devices` those that it lies on."""
+    """The array of these pieces."""
     arrays = _stack_alike(arrays, kind, devices)
-    first = arrays[0]
-    if not isinstance(first, ShardedArray):
-        return _jitted_join(dim, kind.ways(dim), first.sharding)(*arrays)
-    tiles = _jitted_join(dim, _ways_stacked(first, dim), first.tiles.sharding)(*(array.tiles for array in arrays))
+    first, data = arrays[0], list(map(_data_of, arrays))
     dims = (*first.shape[:dim], sum(array.shape[dim] for array in arrays), *first.shape[dim + 1 :])
-    return ShardedArray(tiles, first.sharding, dims)
+    return _like(first, _jitted_join(dim, _ways(first, kind, dim), data[0].sharding)(*data), dims)
 
 
 def add_arrays(arrays: Sequence[Any], kind: ValueType, devices: Sequence[Any]) -> Any:
     """The sum of arrays of this type."""
     arrays = _stack_alike(arrays, kind, devices)
-    first = arrays[0]
-    if not isinstance(first, ShardedArray):
-        return _jitted_sum(first.sharding)(*arrays)
-    tiles = [array.tiles for array in arrays]
-    return ShardedArray(_jitted_sum(tiles[0].sharding)(*tiles), first.sharding, first.shape)
+    first, data = arrays[0], list(map(_data_of, arrays))
+    return _like(first, _jitted_sum(data[0].sharding)(*data), first.shape)
 
 
 def _stack_alike(arrays: Sequence[Any], kind: ValueType, devices: Sequence[Any]) -> Sequence[Any]:
@@ -66,8 +70,20 @@ def _stack_alike(arrays: Sequence[Any], kind: ValueType, devices: Sequence[Any])
     ]
 
 
-def _ways_stacked(array: ShardedArray, dim: int) -> int:
-    """Into how many tiles a dim of the stacked tiles is split: they are stacked along the first."""
+def _data_of(array: Any) -> Any:
+    """The jax array: of stacked tiles these."""
+    return array.tiles if isinstance(array, ShardedArray) else array
+
+
+def _like(array: Any, data: Any, dims: tuple[int, ...]) -> Any:
+    """Stacked tiles where the array was such."""
+    return ShardedArray(data, array.sharding, dims) if isinstance(array, ShardedArray) else data
+
+
+def _ways(array: Any, kind: ValueType, dim: int) -> int:
+    """Into how many tiles a dim of the data is split: stacked ones are so along the first."""
+    if not isinstance(array, ShardedArray):
+        return kind.ways(dim)
     return array.num_devices if dim == 0 else 1
 
 

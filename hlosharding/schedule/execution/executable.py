@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from hlosharding.errors import ExecutionError, ScheduleError
 from hlosharding.executor import Executable, array_of_tiles, find_devices, lay_out_checked
 from hlosharding.frontends import as_numbers
-from hlosharding.schedule.execution.array_ops import Call, add_arrays, concat_arrays, split_array
+from hlosharding.schedule.execution.array_ops import Call, local_call
 from hlosharding.schedule.execution.given_arrays import GivenArrays, fetch_whole
 from hlosharding.schedule.execution.moves import ArrayMoves, MovesInOneProcess, Types
 from hlosharding.schedule.execution.moves_between_processes import MovesBetweenProcesses
@@ -124,14 +124,8 @@ class ScheduleExecutable:
         match op:
             case StageProgram():
                 return self._program(op, taken[0].devices if taken else made[0].devices)
-            case Split():
-                return partial(split_array, kind=taken[0], dim=op.dim, parts=op.parts)
-            case Concat():
-                on = self._moves.devices_of(taken[0])
-                return lambda *arrays: [concat_arrays(arrays, taken[0], op.dim, on)]
-            case Add():
-                on = self._moves.devices_of(taken[0])
-                return lambda *arrays: [add_arrays(arrays, taken[0], on)]
+            case Split() | Concat() | Add():
+                return local_call(op, taken[0], self._moves.devices_of(taken[0]))
             case Send():
                 return self._moves.make_send(taken[0], made[0])
             case SubmeshCollective():

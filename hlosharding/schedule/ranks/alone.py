@@ -6,7 +6,7 @@ Floor: schedule.  What comes from others is zero, or given; what is done with ot
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
@@ -17,6 +17,7 @@ import numpy as np
 from hlosharding import xla_bridge
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Shape
+from hlosharding.schedule.execution import Call, local_call
 from hlosharding.schedule.flat_run import find_dropped
 from hlosharding.schedule.local_ops import Add, Concat, Split
 from hlosharding.schedule.op import Op
@@ -30,13 +31,11 @@ from hlosharding.schedule.ranks.steps import (
     RankStep,
 )
 from hlosharding.schedule.ranks.stubs import compile_stub
-from hlosharding.schedule.ranks.tile_kernels import add_tiles, concat_tiles, fit_tile, join_tile, split_tile, take_part
+from hlosharding.schedule.ranks.tile_kernels import fit_tile, join_tile, take_part
 from hlosharding.schedule.stage_program import StageProgram
+from hlosharding.schedule.tiles import type_of_tile
 from hlosharding.schedule.transfers import SubmeshCollective
 from hlosharding.schedule.value_type import numbers_for
-
-Call = Callable[..., Sequence[Any]]
-"""Arrays of the device in and out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +155,8 @@ class _Alone:
         match op:
             case StageProgram():
                 return self._stub(op.program, step.tile_op.members.index(step.device), donate=op.donates)
-            case Split():
-                return _jit(split_tile, dim=op.dim, parts=op.parts)
-            case Concat():
-                return _jit(concat_tiles, dim=op.dim)
-            case Add():
-                return _jit(add_tiles)
+            case Split() | Concat() | Add():
+                return local_call(op, type_of_tile(step.tile_op.operands[0]), [self._device])
             case SubmeshCollective():
                 return _jit(fit_tile, shapes=tuple(shape.dims for shape in step.shapes))
             case _:

@@ -1,7 +1,6 @@
-"""What the ops between devices do to one device's tiles, for `jax.jit`; of a collective its stub.
+"""What transfers do to one device's tiles, for `jax.jit`; of a collective its stub.
 
-Floor: schedule.  Arrays come by place, what is static by keyword.  Their meaning in numpy stands in the ops; no result
-shares memory with an operand.
+Floor: schedule.  Arrays come by place, what is static by keyword.
 """
 
 from __future__ import annotations
@@ -9,27 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hlosharding.schedule.local_ops import cut_array, join_pieces
 from hlosharding.schedule.ranks.stubs import dims_that_differ
-
-
-def split_tile(x: Any, *, dim: int, parts: int) -> list[Any]:
-    """Pieces along a dim."""
-    import jax.numpy as jnp
-
-    return [jnp.copy(piece) for piece in cut_array(x, dim, parts, 1)]
-
-
-def concat_tiles(*tiles: Any, dim: int) -> list[Any]:
-    """Pieces joined along a dim."""
-    import jax.numpy as jnp
-
-    return [jnp.copy(join_pieces(tiles, dim, 1))]
-
-
-def add_tiles(first: Any, *others: Any) -> list[Any]:
-    """The sum."""
-    return [sum(others, first)]
 
 
 def fit_tile(x: Any, *, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
