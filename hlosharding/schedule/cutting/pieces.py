@@ -7,12 +7,12 @@ Floor: schedule.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from hlosharding.ir import Instruction, Module, subprogram
-from hlosharding.schedule.cutting.microbatched import MADE_WHERE_READ, Microbatched, reads_of
+from hlosharding.schedule.cutting.microbatched import MADE_WHERE_READ, Microbatched, find_reached, reads_of
 from hlosharding.schedule.cutting.openings import opening_levels
 from hlosharding.schedule.cutting.saved_values import choose_saved_values
 from hlosharding.schedule.cutting.stages import Phase, Placement
@@ -121,23 +121,20 @@ class _Parting:
 
     def _with_shared(self, key: Key, members: Iterable[Instruction]) -> tuple[set[Instruction], list[Instruction]]:
         """What is computed in the part, what all microbatches share and what was not kept included; what it reads."""
-        inside, reads = set(members), dict[Instruction, None]()
-        waiting = list(inside)
-        while waiting:
-            for operand in waiting.pop().operands:
-                if operand in inside:
-                    continue
-                is_made = self._is_given(operand) and not self._is_recomputed(operand, key)
-                if is_made or operand in self.program.sums or operand.opcode == "parameter":
-                    reads[operand] = None
-                else:
-                    inside.add(operand)
-                    waiting.append(operand)
+        own = set(members)
+        reached = find_reached(own, lambda inst: () if self._is_read(inst, own, key) else inst.operands)
+        reads = {inst for inst in reached if self._is_read(inst, own, key)}
+        inside = reached - reads
         if not reads:  # a program without operands would lie nowhere
             shared = [p for p in self.entry.parameters if p not in self.program.varying]
-            reads.update(dict.fromkeys([p for p in shared if self.placement.home[p] == key[1]][:1]))
+            reads.update([p for p in shared if self.placement.home[p] == key[1]][:1])
         order = {inst: number for number, inst in enumerate(self.entry.instructions)}
         return inside, sorted(reads, key=lambda read: (-self._bytes_to_sum(read, key), order[read]))
+
+    def _is_read(self, inst: Instruction, own: Collection[Instruction], key: Key) -> bool:
+        """Is it given to a part that has these ops of its own?  What is not, it computes."""
+        is_made = self._is_given(inst) and not self._is_recomputed(inst, key)
+        return inst not in own and (is_made or inst in self.program.sums or inst.opcode == "parameter")
 
     def _bytes_to_sum(self, read: Instruction, key: Key) -> int:
         """Behind the last microbatch large sums come first: what is updated with them takes longest, and other sums

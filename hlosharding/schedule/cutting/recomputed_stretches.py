@@ -138,15 +138,15 @@ def _stretch(
     number: int, places: Mapping[Instruction, int], states: frozenset[Instruction], saved: frozenset[Instruction]
 ) -> Stretch:
     read = [inst for inst, place in places.items() if place == number and inst in saved and inst not in states]
-    found, given, waiting = set[Instruction](), dict[Instruction, None](), list(read)
-    while waiting:
-        op = waiting.pop()
-        if _is_argument(op) or op in states or places.get(op, number) != number or not _may_be_repeated(op):
-            given[op] = None
-        elif op not in found and op.opcode != "constant":  # what is made of constants alone is made in each stretch
-            found.add(op)
-            waiting += op.operands
-    return Stretch(sorted(found, key=lambda op: op.id), read, sorted(given, key=lambda op: op.id))
+
+    def is_given(op: Instruction) -> bool:
+        return _is_argument(op) or op in states or places.get(op, number) != number or not _may_be_repeated(op)
+
+    reached = find_reached(read, lambda op: () if is_given(op) else op.operands)
+    in_order = sorted(reached, key=lambda op: op.id)
+    # What is made of constants alone is made in each stretch.
+    ops = [op for op in in_order if not is_given(op) and op.opcode != "constant"]
+    return Stretch(ops, read, list(filter(is_given, in_order)))
 
 
 def recompute_stretches(edit: Edit) -> None:
