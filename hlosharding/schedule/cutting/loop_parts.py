@@ -6,6 +6,7 @@ Floor: schedule.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -97,20 +98,14 @@ class LoopParts:
         ]
 
     def _body(self, found: LayerLoop, run: _TripRun, shape: Shape) -> Computation:
-        body, callees = while_parts(found.loop).body, Callees(self._builder)
-        called = {inst: callees.of(inst) for inst in body.instructions}
-        into = self._builder.computation(body.name)
-        offsets = {n: run.first_row(found.counter.trips, is_from_last) for n, is_from_last in found.stacks.items()}
-        writer, [carry] = _Body(into, offsets), body.parameters
-        for inst in body.instructions:
-            if inst is carry:
-                writer.made[inst] = into.parameter(0, shape, name=inst.name, like=inst)
-            elif inst.opcode == "get-tuple-element" and inst.operands[0] is carry:
-                writer.write_element(inst, shape)
-            else:
-                writer.write(inst, shape if inst is body.root else inst.shape, called[inst])
-        into.root(writer.made[body.root])
-        return into.computation
+        """The body on shorter stacks."""
+        body = while_parts(found.loop).body
+        [carry] = body.parameters
+        elements = {inst: inst.tuple_index for inst in carry.users}
+        shapes = {carry: shape, body.root: shape, **{inst: shape.tuple_shapes[n] for inst, n in elements.items()}}
+        stacks = {inst: found.stacks[n] for inst, n in elements.items() if n in found.stacks}
+        firsts = {inst: run.first_row(found.counter.trips, is_from_last) for inst, is_from_last in stacks.items()}
+        return Callees(self._builder, partial(_copy_op, shapes, firsts)).add_copy(body)
 
     def _condition(self, found: LayerLoop, run: _TripRun, shape: Shape) -> Computation:
         into = self._builder.computation(while_parts(found.loop).condition.name)
@@ -124,37 +119,28 @@ class LoopParts:
         return into.computation
 
 
-class _Body:
-    """A body on shorter stacks."""
+def _copy_op(
+    shapes: Mapping[Instruction, Shape],
+    first_rows: Mapping[Instruction, int],
+    into: ComputationBuilder,
+    inst: Instruction,
+    operands: Sequence[Instruction],
+    called: Sequence[Computation],
+) -> Instruction:
+    """An op of a body on shorter stacks: what has another `shape`, and of the stacks the first rows."""
+    shape, place = shapes.get(inst, inst.shape), _ROW_OPS.get(inst.opcode)
+    if place is not None and inst.operands[0] in first_rows:
+        row = _own_row(into, inst, operands[place], first_rows[inst.operands[0]])
+        operands = (*operands[:place], row, *operands[place + 1 :])
+        shape = operands[0].shape if place == 2 else shape
+    return into.add_like(inst, inst.opcode, shape, operands, called, inst.name)
 
-    def __init__(self, into: ComputationBuilder, offsets: Mapping[int, int]) -> None:
-        self.into, self.offsets = into, offsets
-        self.made: dict[Instruction, Instruction] = {}
-        self.first_rows: dict[Instruction, int] = {}
-        """Of the stacks, in the body that is copied."""
 
-    def write_element(self, inst: Instruction, shape: Shape) -> None:
-        """An element of the carry."""
-        own = shape.tuple_shapes[inst.tuple_index]
-        self.made[inst] = self.into.add_like(inst, inst.opcode, own, [self.made[inst.operands[0]]], (), inst.name)
-        if inst.tuple_index in self.offsets:
-            self.first_rows[inst] = self.offsets[inst.tuple_index]
-
-    def write(self, inst: Instruction, shape: Shape, called: Sequence[Computation]) -> None:
-        """Any other op."""
-        operands = [self.made[operand] for operand in inst.operands]
-        place = _ROW_OPS.get(inst.opcode)
-        if place is not None and inst.operands[0] in self.first_rows:
-            operands[place] = self._own_row(inst, operands[place])
-            shape = operands[0].shape if place == 2 else shape
-        self.made[inst] = self.into.add_like(inst, inst.opcode, shape, operands, called, inst.name)
-
-    def _own_row(self, inst: Instruction, row: Instruction) -> Instruction:
-        first = self.first_rows[inst.operands[0]]
-        if not first:
-            return row
-        number = self.into.constant(np.array(first, row.shape.dtype), metadata_of=inst)
-        return self.into.add("subtract", row.shape, (row, number), metadata_of=inst)
+def _own_row(into: ComputationBuilder, inst: Instruction, row: Instruction, first: int) -> Instruction:
+    if not first:
+        return row
+    number = into.constant(np.array(first, row.shape.dtype), metadata_of=inst)
+    return into.add("subtract", row.shape, (row, number), metadata_of=inst)
 
 
 def _count(into: ComputationBuilder, found: LayerLoop, trips: int) -> Instruction:
