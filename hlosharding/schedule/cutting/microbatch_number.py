@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Computation, Instruction, Module, Shape, callers, rewrite, while_parts
-from hlosharding.schedule.cutting.microbatched import place_in_source
+from hlosharding.schedule.cutting.microbatched import error_at
 
 NUMBER = "microbatch_number"
 """The parameter's name, where it is free."""
@@ -108,9 +108,6 @@ _U32 = Shape.array("u32", ())
 
 
 def _cannot_hand_in(site: Instruction) -> ScheduleError:
-    return ScheduleError(
-        f"%{site.name} ({site.opcode}) needs the number of the microbatch in a computation that it shares, or that "
-        "takes no tuple",
-        where=place_in_source(site),
-        remedy="take one microbatch, or make what depends on positions (random bits, iotas) before this op",
-    )
+    needs = "needs the number of the microbatch in a computation that it shares, or that takes no tuple"
+    remedy = "take one microbatch, or make what depends on positions (random bits, iotas) before this op"
+    return error_at(site, f"%{site.name} ({site.opcode}) {needs}", remedy)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction, Module, is_sharding_call, rewrite
 
 
@@ -116,6 +117,11 @@ def _updates(inst: Instruction) -> bool:
 def place_in_source(inst: Instruction) -> str | None:
     """Where an error says that an op stands: its line, else its name in JAX."""
     return inst.location or inst.op_name or None
+
+
+def error_at(inst: Instruction, what: str, remedy: str) -> ScheduleError:
+    """An error that says where an op stands."""
+    return ScheduleError(what, where=place_in_source(inst), remedy=remedy)
 
 
 def reads_of(inst: Instruction) -> Iterator[Instruction]:

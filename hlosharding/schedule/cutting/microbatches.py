@@ -19,7 +19,7 @@ from hlosharding.partitioner import linear_operands
 from hlosharding.propagation import propagate
 from hlosharding.schedule.cutting.batch_flow import find_batch_flow
 from hlosharding.schedule.cutting.microbatch_number import take_number
-from hlosharding.schedule.cutting.microbatched import Microbatched, pack_results, place_in_source
+from hlosharding.schedule.cutting.microbatched import Microbatched, error_at, pack_results
 from hlosharding.schedule.cutting.openings import name_openings
 from hlosharding.schedule.cutting.sums_in_loops import insert_sum_behind, move_sums_behind_loops
 from hlosharding.schedule.cutting.time_axis import partition_over_time
@@ -84,10 +84,8 @@ def _copy_broadcasts(module: Module) -> None:
 
     Where one serves as the zeros of activations and of gradients alike, propagation would split the gradients, too.
     """
-    names, before = (
-        NameUniquer(inst.name for inst in module.instructions),
-        defaultdict[Instruction, list[Instruction]](list),
-    )
+    names = NameUniquer(inst.name for inst in module.instructions)
+    before = defaultdict[Instruction, list[Instruction]](list)
     for inst in list(module.of_opcodes("broadcast")):
         for user in inst.users[1:]:
             for place, operand in enumerate(user.operands):
@@ -105,11 +103,8 @@ def _check_repeated(program: Microbatched) -> None:
     """ScheduleError for a loop that sums over microbatches, and runs once behind the last."""
     repeated = next((inst for inst in program.sums if inst.operands[0] not in program.varying), None)
     if repeated is not None:
-        raise ScheduleError(
-            f"%{repeated.operands[0].name} sums over the microbatches, and runs once behind the last",
-            where=place_in_source(repeated),
-            remedy="take one microbatch",
-        )
+        what = f"%{repeated.operands[0].name} sums over the microbatches, and runs once behind the last"
+        raise error_at(repeated, what, "take one microbatch")
 
 
 def _check_results(program: Microbatched) -> None:
@@ -117,11 +112,8 @@ def _check_results(program: Microbatched) -> None:
     there is one of it for each, and no op that takes one of them for the whole."""
     for number, inst in enumerate(program.module.entry.results):
         if inst in program.varying and number not in program.joined:
-            raise ScheduleError(
-                f"%{inst.name}, a result, is the same in each microbatch, and made together with what differs",
-                where=place_in_source(inst),
-                remedy="make it in a loop, or branch, of its own, or take one microbatch",
-            )
+            what = f"%{inst.name}, a result, is the same in each microbatch, and made together with what differs"
+            raise error_at(inst, what, "make it in a loop, or branch, of its own, or take one microbatch")
 
 
 def _sharding(parameter: Instruction, batch: Mapping[int, int], count: int) -> HloSharding:
@@ -169,11 +161,8 @@ def _split_dim(result: Instruction, sharding: HloSharding, count: int) -> int:
     """The one along which its pieces are joined.  Raises ScheduleError where they do not lie along one, in order."""
     ways = sharding.data_dims
     if max(ways) < count or sharding.tiles.array.ravel().tolist() != list(range(count)):
-        raise ScheduleError(
-            f"%{result.name}, a result, has the microbatches along several dims, or in another order: {sharding}",
-            where=place_in_source(result),
-            remedy="let each result have the batch's order along one dim, or take one microbatch",
-        )
+        what = f"%{result.name}, a result, has the microbatches along several dims, or in another order: {sharding}"
+        raise error_at(result, what, "let each result have the batch's order along one dim, or take one microbatch")
     return ways.index(count)
 
 
@@ -237,8 +226,5 @@ def _multiply(inst: Instruction, count: int) -> None:
 def _refusal(inst: Instruction) -> ScheduleError:
     is_reduction = inst.opcode == "all-reduce"
     what = "another reduction over all microbatches than a sum" if is_reduction else "elements of other microbatches"
-    return ScheduleError(
-        f"%{inst.name} ({inst.opcode}) needs {what}",
-        where=place_in_source(inst),
-        remedy="microbatches must be independent but for sums; take one microbatch, or change this line",
-    )
+    remedy = "microbatches must be independent but for sums; take one microbatch, or change this line"
+    return error_at(inst, f"%{inst.name} ({inst.opcode}) needs {what}", remedy)

@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction
-from hlosharding.schedule.cutting.microbatched import Microbatched, find_reached, place_in_source, reads_of
+from hlosharding.schedule.cutting.microbatched import (
+    Microbatched,
+    error_at,
+    find_reached,
+    place_in_source,
+    reads_of,
+)
 from hlosharding.schedule.cutting.saved_values import LIGHT
 
 
@@ -27,12 +32,12 @@ def name_openings(program: Microbatched) -> Microbatched:
             inst.opcode in LIGHT or inst in early for inst in _find_ancestors(early)
         ):
             [first, *_] = (inst.operands[0] for inst in program.module.entry.instructions if inst in early)
-            raise ScheduleError(
+            raise error_at(
+                late,
                 f"%{late.name} ({late.opcode}) needs a sum over all microbatches to work on one of them: that of"
                 f" %{first.name} at {place_in_source(first)}",
-                where=place_in_source(late),
-                remedy="let a microbatch need no other (no statistics over the batch but of its inputs; of groups of"
-                " rows they may be), or take one microbatch",
+                "let a microbatch need no other (no statistics over the batch but of its inputs; of groups of rows they"
+                " may be), or take one microbatch",
             )
         program = replace(program, opening=program.opening | early)
     return program

@@ -11,7 +11,7 @@ from itertools import count
 
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction, Module
-from hlosharding.schedule.cutting.microbatched import place_in_source, reads_of
+from hlosharding.schedule.cutting.microbatched import error_at, reads_of
 
 Said = tuple[tuple[str, int], ...]
 """Of functions, or nodes, the stage."""
@@ -100,8 +100,5 @@ def _first_readers(forward: Sequence[Instruction], said: Mapping[str, int]) -> d
 
 def _flows_up(maker: Instruction, made: int, reader: Instruction, wanted: int) -> ScheduleError:
     """What reads a value is said to be in a stage before that of what it is made of."""
-    return ScheduleError(
-        f"{source_of(maker)!r} is in stage {made}, and {source_of(reader)!r}, which reads of it, in stage {wanted}",
-        where=place_in_source(reader),
-        remedy="values go from a stage to later ones: say others, or only how many stages there are",
-    )
+    what = f"{source_of(maker)!r} is in stage {made}, and {source_of(reader)!r}, which reads of it, in stage {wanted}"
+    return error_at(reader, what, "values go from a stage to later ones: say others, or only how many stages there are")

@@ -19,7 +19,7 @@ from typing import Literal
 from hlosharding.cost import Machine, cost
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Computation, Instruction, Module, trip_count
-from hlosharding.schedule.cutting.microbatched import MADE_WHERE_READ, Microbatched, place_in_source, reads_of
+from hlosharding.schedule.cutting.microbatched import MADE_WHERE_READ, Microbatched, error_at, reads_of
 from hlosharding.schedule.cutting.said_stages import place_as_said, said_stage_of, source_of
 from hlosharding.schedule.cutting.saved_values import CHEAP, LIGHT
 
@@ -202,12 +202,9 @@ class _Placing:
         if len(used) < self.count:
             longest = max(self.ops_of("forward"), key=self.seconds.__getitem__)
             trips = f", {trip_count(longest).count} trips" if longest.opcode == "while" else ""
-            what = f"%{longest.name} ({longest.opcode}{trips}) is in one"
-            raise ScheduleError(
-                f"the forward pass fills {len(used)} of {self.count} stages: {what}",
-                where=place_in_source(longest),
-                remedy="take fewer stages; a loop that is none over layers may be unrolled",
-            )
+            op = f"%{longest.name} ({longest.opcode}{trips})"
+            what = f"the forward pass fills {len(used)} of {self.count} stages: {op} is in one"
+            raise error_at(longest, what, "take fewer stages; a loop that is none over layers may be unrolled")
 
     def _join_last_passes(self) -> None:
         """The last stage goes back at once: what stands late there shares what the backward pass reads."""
@@ -238,11 +235,8 @@ class _Placing:
         """The same of parts, which take as long as these numbers say."""
         before = list(accumulate((self.seconds[inst] for inst in forward), initial=0.0))
         heavy = list(accumulate((self.seconds[inst] * (inst.opcode not in LIGHT) for inst in forward), initial=0.0))
-        crossing, wanted, inside = (
-            crossing_bytes(forward),
-            list(self._wanted_places(forward)),
-            self._inside_layers(forward),
-        )
+        crossing, wanted = crossing_bytes(forward), list(self._wanted_places(forward))
+        inside = self._inside_layers(forward)
         starts, total = list[int](), sum(parts)
         for number, ahead in enumerate(accumulate(parts[:-1]), start=1):
             first = (starts[-1] if starts else 0) + 1

@@ -15,7 +15,7 @@ from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction, Module, NameUniquer, is_neutral, rewrite, while_parts
 from hlosharding.partitioner import linear_operands
 from hlosharding.schedule.cutting.leaf_walk import LeafWalk
-from hlosharding.schedule.cutting.microbatched import place_in_source
+from hlosharding.schedule.cutting.microbatched import error_at
 
 
 class Term(Enum):
@@ -136,8 +136,5 @@ def _fill(inst: Instruction, term: Term) -> Terms:
 
 
 def _refuse(inst: Instruction) -> NoReturn:
-    raise ScheduleError(
-        f"%{inst.name} ({inst.opcode}) needs a sum over all microbatches before its loop, or branch, has ended",
-        where=place_in_source(inst),
-        remedy="in there, do nothing with the sum that is not linear in it, or take one microbatch",
-    )
+    what = f"%{inst.name} ({inst.opcode}) needs a sum over all microbatches before its loop, or branch, has ended"
+    raise error_at(inst, what, "in there, do nothing with the sum that is not linear in it, or take one microbatch")

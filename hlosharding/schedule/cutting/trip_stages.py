@@ -10,9 +10,8 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction
-from hlosharding.schedule.cutting.microbatched import place_in_source
+from hlosharding.schedule.cutting.microbatched import error_at
 
 Trips = Mapping[Instruction, int]
 """Of loops over layers."""
@@ -53,8 +52,5 @@ def _check_enough(trips: Trips, parts: int) -> None:
     layers = sum(trips.values())
     if 0 < layers < parts:
         longest = max(trips, key=trips.__getitem__)
-        raise ScheduleError(
-            f"{layers} layers (%{longest.name}) for {parts} stages",
-            where=place_in_source(longest),
-            remedy=f"take stages, times chunks a device, up to {layers}; or list the layers",
-        )
+        remedy = f"take stages, times chunks a device, up to {layers}; or list the layers"
+        raise error_at(longest, f"{layers} layers (%{longest.name}) for {parts} stages", remedy)
