@@ -68,10 +68,9 @@ class MovesInOneProcess(ArrayMoves):
             self._move(array, kind, replace(kind, devices=root)) for array, kind in zip(arrays, operands, strict=True)
         ]
         made = self._combine(op, here, operands[0], self.devices_of(results[0]))
-        pieces = (
-            split_array(made, operands[0], op.dim, len(results)) if isinstance(op, SubmeshReduceScatter) else [made]
-        )
-        given = pieces if len(pieces) == len(results) else pieces * len(results)
+        given = [made] * len(results)
+        if isinstance(op, SubmeshReduceScatter):
+            given = split_array(made, operands[0], op.dim, len(results))
         return [
             self._move(array, replace(kind, devices=root), kind) for array, kind in zip(given, results, strict=True)
         ]

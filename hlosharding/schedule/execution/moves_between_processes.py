@@ -15,7 +15,7 @@ from hlosharding.executor import array_of_tiles, lay_out_checked, restack_tiles,
 from hlosharding.schedule.execution.array_ops import Call
 from hlosharding.schedule.execution.moves import ArrayMoves, MovesInOneProcess, Types
 from hlosharding.schedule.execution.union_programs import UnionProgram, compile_collective, compile_sends
-from hlosharding.schedule.tile_parts import TilePart, tile_parts
+from hlosharding.schedule.tile_parts import tile_parts
 from hlosharding.schedule.transfers import SubmeshCollective
 from hlosharding.schedule.value_type import ValueType, devices_of_all
 
@@ -30,7 +30,8 @@ class MovesBetweenProcesses(ArrayMoves):
     def __init__(self, devices: Sequence[Any]) -> None:
         super().__init__(devices)
         self._inside = MovesInOneProcess(devices)
-        self._sends, self._collectives = cache(self._compile_sends), cache(self._compile_collective)
+        self._sends = cache(partial(compile_sends, devices=devices))
+        self._collectives = cache(partial(compile_collective, devices=devices))
 
     def make_send(self, departed: ValueType, arrived: ValueType) -> Call:
         if self._is_of_one_process([departed, arrived]):
@@ -59,18 +60,12 @@ class MovesBetweenProcesses(ArrayMoves):
         program = self._sends(tuple(parts), tile, order)
         return partial(self._run_together, program, [departed], [arrived], order)
 
-    def _compile_sends(self, parts: Sequence[TilePart], tile: tuple[int, ...], order: tuple[int, ...]) -> UnionProgram:
-        return compile_sends(parts, tile, order, [self.devices[device] for device in order])
-
     def make_exchange(self, op: SubmeshCollective, operands: Types, results: Types) -> Call:
         if self._is_of_one_process([*operands, *results]):
             return self._inside.make_exchange(op, operands, results)
         order = devices_of_all(operands)
         program = self._collectives(op, len(operands), order)
         return partial(self._run_together, program, operands, results, order)
-
-    def _compile_collective(self, op: SubmeshCollective, count: int, order: tuple[int, ...]) -> UnionProgram:
-        return compile_collective(op, count, [self.devices[device] for device in order])
 
     def _run_together(
         self, program: UnionProgram, operands: Types, results: Types, order: tuple[int, ...], *arrays: Any

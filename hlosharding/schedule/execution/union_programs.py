@@ -55,7 +55,7 @@ def plan_rounds(parts: Sequence[TilePart], tile: Dims) -> list[list[TilePart]]:
 def compile_sends(parts: Sequence[TilePart], tile: Dims, order: Sequence[int], devices: Sequence[Any]) -> UnionProgram:
     """Tiles of the departed value in, those of the arrived one, of these dims, out: a collective-permute a round.
 
-    `order`: the numbers by which the parts name the devices.  Devices that receive nothing give zeros.
+    `order`: those that take part, by number as the parts name them.  Devices that receive nothing give zeros.
     """
     places = {device: place for place, device in enumerate(order)}
     numbered = [part._replace(source=places[part.source], target=places[part.target]) for part in parts]
@@ -69,7 +69,7 @@ def compile_sends(parts: Sequence[TilePart], tile: Dims, order: Sequence[int], d
             made = step(given, made)
         return made
 
-    return _compile(local, ("device",), (len(order),), devices)
+    return _compile(local, ("device",), (len(order),), [devices[device] for device in order])
 
 
 class _Round:
@@ -107,10 +107,12 @@ class _Round:
         return [of_device[dim] for dim in range(starts.shape[1])]
 
 
-def compile_collective(op: SubmeshCollective, submeshes: int, devices: Sequence[Any]) -> UnionProgram:
-    """Tile i of each submesh meets tile i of the others; `devices` go through submesh by submesh."""
-    shape = submeshes, len(devices) // submeshes
-    return _compile(partial(_run_collective, op), ("submesh", "place"), shape, devices)
+def compile_collective(
+    op: SubmeshCollective, submeshes: int, order: Sequence[int], devices: Sequence[Any]
+) -> UnionProgram:
+    """Tile i of each submesh meets tile i of the others; `order`: those that take part, submesh by submesh."""
+    shape, own = (submeshes, len(order) // submeshes), [devices[device] for device in order]
+    return _compile(partial(_run_collective, op), ("submesh", "place"), shape, own)
 
 
 def _run_collective(op: SubmeshCollective, tile: Any) -> Any:

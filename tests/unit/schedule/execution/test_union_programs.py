@@ -42,7 +42,7 @@ def test_every_tile_arrives(here: str, arrives: str) -> None:
     x = np.arange(15, dtype=np.float32).reshape(5, 3)
     order = (*departed.devices, *arrived.devices)
     devices = [jax.devices()[n] for n in order]
-    program = compile_sends(tile_parts(departed, arrived), arrived.tile.dims, order, devices)
+    program = compile_sends(tile_parts(departed, arrived), arrived.tile.dims, order, jax.devices())
     own = {jax.devices()[n]: tile for n, tile in tiles_of(x, departed).items()}
     tiles = {d: jax.device_put(own.get(d, np.zeros(departed.tile.dims, np.float32)), d) for d in devices}
     made = tiles_by_device(program(restack_tiles(tiles, devices, departed.tile, program.sharding)))
@@ -75,8 +75,9 @@ A, B = np.arange(8.0, dtype=np.float32).reshape(4, 2), np.ones((4, 2), np.float3
     ],
 )
 def test_tiles_of_submeshes_meet(op: SubmeshCollective, wanted: Sequence[np.ndarray]) -> None:
-    devices = [jax.devices()[n] for n in (0, 1, 5, 4)]
-    program = compile_collective(op, 2, devices)
+    order = 0, 1, 5, 4
+    devices = [jax.devices()[n] for n in order]
+    program = compile_collective(op, 2, order, jax.devices())
     kind = parse_type("f32[4,2] on {0}")
     tiles = {d: jax.device_put(tile, d) for d, tile in zip(devices, (A, 2 * A, B, 2 * B), strict=True)}
     made = tiles_by_device(program(restack_tiles(tiles, devices, kind.tile, program.sharding)))
