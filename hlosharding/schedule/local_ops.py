@@ -70,9 +70,6 @@ class Split(Tilewise):
     def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
         return cut_array(arrays[0], self.dim, self.parts, _count_tiles(types[0], self.dim))
 
-    def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
-        return Work(0.0)
-
 
 def cut_array(array: Any, dim: int, parts: int, ways: int) -> list[Any]:
     """Pieces of which each has a part of each of the `ways` tiles of a dim; of a numpy or jax array.

@@ -155,10 +155,14 @@ class Tilewise(BuiltIn):
     __slots__ = ()
 
     def groups(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Groups:
-        return tuple((device,) for device in operands[0].devices)
+        return tuple((device,) for device in devices_of_all((*operands, *results)))
 
     def on_tiles(self, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
         return compute_on_tiles(self.compute, tiles, operands, results)
+
+    def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
+        """Nothing, as of what is a view, or known beforehand."""
+        return Work(0.0)
 
 
 Types = Callable[..., Value | Sequence[Value]]

@@ -12,10 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Shape
-from hlosharding.schedule.op import Groups, Known, Tilewise, Value, Work, check_count
+from hlosharding.schedule.op import Known, Tilewise, Value, check_count
 from hlosharding.schedule.shares import Share, check_pieces
 from hlosharding.schedule.value_type import ValueType
 
@@ -36,12 +35,6 @@ class Source(Tilewise):
     @abstractmethod
     def kind(self) -> ValueType:
         """The type of what it makes.  Raises ScheduleError."""
-
-    def groups(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Groups:
-        return tuple((device,) for device in self.to)
-
-    def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
-        return Work(0.0)
 
 
 @dataclass(frozen=True, slots=True)
