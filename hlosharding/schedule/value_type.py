@@ -77,15 +77,12 @@ class ValueType:
         return array.astype(self.shape.dtype, copy=False)
 
 
-def check_numbers(given: Any, taken: Shape, where: str | None = None) -> None:
-    """Raise ScheduleError where numbers of a dtype are cut off: real ones to integers, complex ones to real ones."""
-    if given != taken.dtype and _kind_of_numbers(Shape.from_dtype(given, ())) > _kind_of_numbers(taken):
-        raise ScheduleError(f"an array of {given} for {taken}", where=where, remedy="convert it")
-
-
 def numbers_for(given: Any, taken: Shape, where: str | None = None) -> Any:
-    """With a dtype.  Raises ScheduleError for numbers that are cut off, or that the type does not hold."""
-    check_numbers(given.dtype if hasattr(given, "dtype") else np.asarray(given).dtype, taken, where)
+    """With a dtype.  Raises ScheduleError for numbers that are cut off (real ones to integers, complex ones to real
+    ones), or that the type does not hold."""
+    dtype = given.dtype if hasattr(given, "dtype") else np.asarray(given).dtype
+    if dtype != taken.dtype and _kind_of_numbers(Shape.from_dtype(dtype, ())) > _kind_of_numbers(taken):
+        raise ScheduleError(f"an array of {dtype} for {taken}", where=where, remedy="convert it")
     try:
         return with_dtype(given, taken)
     except ExecutionError as error:

@@ -28,31 +28,26 @@ class Action(NamedTuple):
         return f"the {self.kind} pass of microbatch {self.microbatch} in stage {self.stage}"
 
 
-def _forwards(device: int, p: int, m: int, v: int) -> Iterator[Action]:
-    """Chunk by chunk in groups of p microbatches, as interleaved schedules go through them."""
+def forward_only(device: int, p: int, m: int, v: int) -> Iterator[Action]:
+    """Inference: chunk by chunk in groups of p microbatches, as interleaved schedules go through them.
+
+    >>> [action.microbatch for action in forward_only(0, 2, 3, 1)]
+    [0, 1, 2]
+    """
     for number in range(m * v):
         chunk, microbatch = number // p % v, number // (p * v) * p + number % p
         yield Action("forward", chunk * p + device, microbatch)
 
 
 def _backwards(device: int, p: int, m: int, v: int) -> Iterator[Action]:
-    for _, stage, microbatch in _forwards(device, p, m, v):
+    for _, stage, microbatch in forward_only(device, p, m, v):
         # Gradients come from the last chunk: chunk * p + device becomes (v - 1 - chunk) * p + device.
         yield Action("backward", (v - 1) * p + 2 * device - stage, microbatch)
 
 
-def forward_only(device: int, p: int, m: int, v: int) -> Iterator[Action]:
-    """Inference.
-
-    >>> [action.microbatch for action in forward_only(0, 2, 3, 1)]
-    [0, 1, 2]
-    """
-    return _forwards(device, p, m, v)
-
-
 def gpipe(device: int, p: int, m: int, v: int) -> Iterator[Action]:
     """All forward passes, then all backward passes (Huang et al. 2019): m microbatches in flight."""
-    return chain(_forwards(device, p, m, v), _backwards(device, p, m, v))
+    return chain(forward_only(device, p, m, v), _backwards(device, p, m, v))
 
 
 def one_f_one_b(device: int, p: int, m: int, v: int) -> Iterator[Action]:
@@ -63,7 +58,7 @@ def one_f_one_b(device: int, p: int, m: int, v: int) -> Iterator[Action]:
     >>> ["".join(action.kind[0] for action in one_f_one_b(device, 3, 5, 1)) for device in (0, 2)]
     ['fffbfbfbbb', 'fbfbfbfbfb']
     """
-    forwards, backwards = list(_forwards(device, p, m, v)), list(_backwards(device, p, m, v))
+    forwards, backwards = list(forward_only(device, p, m, v)), list(_backwards(device, p, m, v))
     first = p - 1 - device if v == 1 else 2 * (p - 1 - device) + (v - 1) * p
     first = min(first, len(forwards))
     yield from forwards[:first]

@@ -6,7 +6,7 @@ Floor: schedule.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -212,19 +212,14 @@ class ScheduleSimulation(InNotebooks):
     @property
     def _flops(self) -> FlopsByType:
         """Of all devices."""
+        runs: Counter[Op] = Counter()
+        for done in self.recording.applications:
+            runs[done.step.op] += len({*done.sources, *done.targets})
         flops: defaultdict[str, float] = defaultdict(float)
-        for op, devices in self._runs.items():
+        for op, devices in runs.items():
             for dtype, each in op.flops.items():
                 flops[dtype] += each * devices
         return flops
-
-    @property
-    def _runs(self) -> Mapping[Op, int]:
-        """Of each op on how many devices it ran, all its runs together."""
-        found: Counter[Op] = Counter()
-        for done in self.recording.applications:
-            found[done.step.op] += len({*done.sources, *done.targets})
-        return found
 
     def source_lines(self, event: StepEvent, most: int = 3) -> dict[str, float]:
         """Of a step that runs a stage program the source lines that cost most ("": unknown), with their seconds on one
