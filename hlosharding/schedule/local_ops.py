@@ -17,7 +17,7 @@ from hlosharding.cost import Machine, op_time
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule.op import Tilewise, Value, Work, check_count, check_same_devices, type_of
 from hlosharding.schedule.shares import Share, check_pieces, join_shares
-from hlosharding.schedule.value_type import ValueType
+from hlosharding.schedule.value_type import Types, ValueType
 
 
 def _count_tiles(found: ValueType, dim: int) -> int:
@@ -50,7 +50,7 @@ class Split(Tilewise):
     parts: int
     axis: str
 
-    def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
+    def infer(self, operands: Sequence[Value]) -> Types:
         check_count(1, operands, self)
         whole = type_of(operands[0])
         if any(share.axis == self.axis for share in whole.shares):
@@ -67,7 +67,7 @@ class Split(Tilewise):
         shares = [Share(self.axis, self.parts, (n,)) for n in range(self.parts)]
         return [replace(piece, shares=tuple(sorted((*whole.shares, share)))) for share in shares]
 
-    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+    def meaning(self, arrays: Sequence[np.ndarray], types: Types) -> Sequence[np.ndarray]:
         return cut_array(arrays[0], self.dim, self.parts, _count_tiles(types[0], self.dim))
 
 
@@ -108,7 +108,7 @@ class Concat(Tilewise):
     word: ClassVar[str] = "concat"
     dim: int
 
-    def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
+    def infer(self, operands: Sequence[Value]) -> Types:
         types = [type_of(value) for value in operands]
         if not types:
             raise ScheduleError("concat joins at least one piece")
@@ -126,10 +126,10 @@ class Concat(Tilewise):
         size = sum(t.shape.dims[self.dim] for t in types)
         return [replace(_with_dim(first, self.dim, size), shares=join_shares([t.shares for t in types], is_sum=False))]
 
-    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+    def meaning(self, arrays: Sequence[np.ndarray], types: Types) -> Sequence[np.ndarray]:
         return [join_pieces(arrays, self.dim, _count_tiles(types[0], self.dim))]
 
-    def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
+    def work(self, operands: Types, results: Types, machine: Machine) -> Work:
         own = machine.kind_of(results[0].devices)
         return Work(op_time(0.0, 2.0 * results[0].tile_bytes, "f32", own, matrix=False))
 
@@ -147,7 +147,7 @@ class Add(Tilewise):
     word: ClassVar[str] = "add"
     donates = (0,)
 
-    def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
+    def infer(self, operands: Sequence[Value]) -> Types:
         types = [type_of(value) for value in operands]
         if len(types) < 2:
             raise ScheduleError("add takes two operands or more")
@@ -155,17 +155,17 @@ class Add(Tilewise):
         check_same_kind(types)
         return [replace(types[0], shares=join_shares([t.shares for t in types], is_sum=True))]
 
-    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+    def meaning(self, arrays: Sequence[np.ndarray], types: Types) -> Sequence[np.ndarray]:
         return [add_up(arrays)]
 
-    def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
+    def work(self, operands: Types, results: Types, machine: Machine) -> Work:
         [made], own = results, machine.kind_of(results[0].devices)
         # Types of less than a byte count as one byte, not as none.
         flops = (len(operands) - 1) * made.tile_bytes / max(1, made.shape.bits // 8)
         return Work(op_time(flops, (len(operands) + 1.0) * made.tile_bytes, made.shape.element_type, own, matrix=False))
 
 
-def check_order(types: Sequence[ValueType]) -> None:
+def check_order(types: Types) -> None:
     """Raise ScheduleError where pieces that are to be joined do not come in their order."""
     along: dict[str, list[tuple[int, ...]]] = {}
     for share in (share for each in types for share in each.shares if not share.is_sum):
@@ -174,7 +174,7 @@ def check_order(types: Sequence[ValueType]) -> None:
         raise ScheduleError("the pieces come in another order than they were cut in", remedy="give piece 0 first")
 
 
-def check_same_kind(types: Sequence[ValueType]) -> None:
+def check_same_kind(types: Types) -> None:
     """Raise ScheduleError unless all have one shape and one sharding."""
     for number, each in enumerate(types):
         if (each.shape, each.sharding) != (types[0].shape, types[0].sharding):

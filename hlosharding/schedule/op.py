@@ -17,7 +17,7 @@ from hlosharding.cost import CostReport, FlopsByType, Machine, StepBreakdown
 from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.schedule.shares import Shares, map_shares
 from hlosharding.schedule.tiles import Tiles, compute_on_tiles, compute_on_wholes
-from hlosharding.schedule.value_type import ValueType, devices_of_all, devices_text
+from hlosharding.schedule.value_type import Types, ValueType, devices_of_all, devices_text
 from hlosharding.spmd import Pairs
 
 
@@ -95,12 +95,10 @@ class Op(ABC):
         """Results of operands of which some, or all, are known by type alone.  Raises ScheduleError."""
 
     @abstractmethod
-    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+    def meaning(self, arrays: Sequence[np.ndarray], types: Types) -> Sequence[np.ndarray]:
         """Whole arrays in, whole arrays out; `types` are those of the operands."""
 
-    def compute(
-        self, arrays: Sequence[np.ndarray], operands: Sequence[ValueType], results: Sequence[ValueType]
-    ) -> list[np.ndarray]:
+    def compute(self, arrays: Sequence[np.ndarray], operands: Types, results: Types) -> list[np.ndarray]:
         """The same, as arrays of the results' types.  Raises ScheduleError for others: a user wrote what they are."""
         made = self.meaning(arrays, operands)
         if len(made) != len(results):
@@ -110,21 +108,21 @@ class Op(ABC):
         except HloShardingError as error:
             raise ScheduleError(f"{self.name} computes {error.what}", remedy=error.remedy) from None
 
-    def groups(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Groups:
+    def groups(self, operands: Types, results: Types) -> Groups:
         """Devices that must come together to do it on their tiles: each device is in one group.  Else all that take
         part are, and whole arrays are made of their tiles.
         """
         return (devices_of_all((*operands, *results)),)
 
-    def on_tiles(self, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
+    def on_tiles(self, tiles: Tiles, operands: Types, results: Types) -> Tiles:
         """What the devices of one group make of their tiles."""
         return compute_on_wholes(self.compute, tiles, operands, results)
 
     @abstractmethod
-    def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
+    def work(self, operands: Types, results: Types, machine: Machine) -> Work:
         """What it costs there."""
 
-    def routes(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Pairs:
+    def routes(self, operands: Types, results: Types) -> Pairs:
         """Who sends to whom while a transfer's bytes are under way; whose links others may use, too."""
         return ()
 
@@ -154,19 +152,15 @@ class Tilewise(BuiltIn):
 
     __slots__ = ()
 
-    def groups(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Groups:
+    def groups(self, operands: Types, results: Types) -> Groups:
         return tuple((device,) for device in devices_of_all((*operands, *results)))
 
-    def on_tiles(self, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
+    def on_tiles(self, tiles: Tiles, operands: Types, results: Types) -> Tiles:
         return compute_on_tiles(self.compute, tiles, operands, results)
 
-    def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
+    def work(self, operands: Types, results: Types, machine: Machine) -> Work:
         """Nothing, as of what is a view, or known beforehand."""
         return Work(0.0)
-
-
-Types = Callable[..., Value | Sequence[Value]]
-Arrays = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,9 +177,9 @@ class UserOp(Op):
     """
 
     word: str
-    types: Types
+    types: Callable[..., Value | Sequence[Value]]
     """Types in; the type of the result out, or several, or `Known` values where the types tell every element."""
-    arrays: Arrays | None = None
+    arrays: Callable[..., Any] | None = None
     """Arrays in, an array or several out; None: schedules with it cannot run, only be simulated."""
     seconds: float | Callable[..., float] = 0.0
     """Or a function of the operands' types."""
@@ -222,23 +216,23 @@ class UserOp(Op):
     def has_meaning(self) -> bool:
         return self.arrays is not None
 
-    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+    def meaning(self, arrays: Sequence[np.ndarray], types: Types) -> Sequence[np.ndarray]:
         if self.arrays is None:
             raise no_meaning(self)
         made = self.arrays(*arrays)
         return [np.asarray(a) for a in made] if isinstance(made, tuple | list) else [np.asarray(made)]
 
-    def groups(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Groups:
+    def groups(self, operands: Types, results: Types) -> Groups:
         kinds = (*operands, *results)
         [together] = Op.groups(self, operands, results)
         return tuple((n,) for n in together) if all(kind.sharding.is_replicated() for kind in kinds) else (together,)
 
-    def on_tiles(self, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
+    def on_tiles(self, tiles: Tiles, operands: Types, results: Types) -> Tiles:
         # A device alone has all of what it needs (`groups`): its tiles are the wholes.
         law = compute_on_tiles if len(tiles) == 1 else compute_on_wholes
         return law(self.compute, tiles, operands, results)
 
-    def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
+    def work(self, operands: Types, results: Types, machine: Machine) -> Work:
         seconds = self.seconds(*operands) if callable(self.seconds) else self.seconds
         return Work(seconds, temporary_bytes=self.temporary_bytes)
 
@@ -254,7 +248,7 @@ def no_meaning(op: Op) -> ScheduleError:
     return ScheduleError(f"nothing says what {op.name} computes", remedy="define it with `arrays=`")
 
 
-def check_same_devices(types: Sequence[ValueType]) -> tuple[int, ...]:
+def check_same_devices(types: Types) -> tuple[int, ...]:
     """The devices on which all lie, () of none.  Raises ScheduleError where one lies elsewhere."""
     devices = types[0].devices if types else ()
     for number, each in enumerate(types):

@@ -13,7 +13,7 @@ from hlosharding.schedule.op import Op, Value, type_of
 from hlosharding.schedule.spelling import attributes_text
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.schedule.steps import Apply, Function, Functions, Parameter, Step, names_text, step_text
-from hlosharding.schedule.value_type import ValueType
+from hlosharding.schedule.value_type import Types, ValueType
 
 
 def schedule_text(functions: Functions, ops: Mapping[str, Op], *, programs: bool = False) -> str:
@@ -56,7 +56,7 @@ def _boundary(arrays: Sequence[BoundaryArray]) -> str:
     return "; ".join(f"{array.shape} as {array.sharding}" for array in arrays)
 
 
-def _function_lines(function: Function, types: Mapping[int, Sequence[ValueType]]) -> Iterator[str]:
+def _function_lines(function: Function, types: Mapping[int, Types]) -> Iterator[str]:
     yield f"func @{function.name}({', '.join(map(_parameter, function.parameters))}) {{"
     for step in function.steps:
         yield f"  {_step(step, types.get(id(step), ()))}"
@@ -68,7 +68,7 @@ def _parameter(parameter: Parameter) -> str:
     return f"%{parameter.name}" + (f": {parameter.type}" if parameter.type is not None else "")
 
 
-def _step(step: Step, types: Sequence[ValueType]) -> str:
+def _step(step: Step, types: Types) -> str:
     if not isinstance(step, Apply):
         return step_text(step)
     stated = f" : {'; '.join(map(str, types))}" if types else ""

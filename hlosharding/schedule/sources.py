@@ -16,7 +16,7 @@ from hlosharding.errors import ScheduleError
 from hlosharding.ir import Shape
 from hlosharding.schedule.op import Known, Tilewise, Value, check_count
 from hlosharding.schedule.shares import Share, check_pieces
-from hlosharding.schedule.value_type import ValueType
+from hlosharding.schedule.value_type import Types, ValueType
 
 
 class Source(Tilewise):
@@ -68,7 +68,7 @@ class Constant(Source):
     def kind(self) -> ValueType:
         return ValueType(self.shape, self.to)
 
-    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+    def meaning(self, arrays: Sequence[np.ndarray], types: Types) -> Sequence[np.ndarray]:
         said = self.value.strip("{}")
         words = said.split(",") if said else []
         if not self.shape.is_array or len(words) != self.shape.size:
@@ -114,7 +114,7 @@ class Number(Source):
         shares = (Share(self.axis, self.parts, (self.piece,)),) if self.parts > 1 else ()
         return ValueType(_U32, self.to, shares=shares)
 
-    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+    def meaning(self, arrays: Sequence[np.ndarray], types: Types) -> Sequence[np.ndarray]:
         return [np.array(self.piece, np.uint32)]
 
 

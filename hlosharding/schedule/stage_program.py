@@ -20,7 +20,7 @@ from hlosharding.ir import COLLECTIVES, Instruction, Module
 from hlosharding.schedule.op import Groups, Op, Value, Work, check_count, check_same_devices, type_of
 from hlosharding.schedule.shares import map_shares
 from hlosharding.schedule.tiles import Tiles
-from hlosharding.schedule.value_type import ValueType
+from hlosharding.schedule.value_type import Types, ValueType
 from hlosharding.spmd import Devices, Pairs, device_groups, permute_pairs
 
 
@@ -55,7 +55,7 @@ class ProgramOp(Op):
     def name(self) -> str:
         return f"@{self.word}"
 
-    def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
+    def infer(self, operands: Sequence[Value]) -> Types:
         check_count(len(self.inputs), operands, self)
         types = [type_of(value) for value in operands]
         if not types:
@@ -122,7 +122,7 @@ class StageProgram(ProgramOp):
         made._works = self._works
         return made
 
-    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+    def meaning(self, arrays: Sequence[np.ndarray], types: Types) -> Sequence[np.ndarray]:
         return self.program.run_reference(*arrays)
 
     @cached_property
@@ -136,17 +136,17 @@ class StageProgram(ProgramOp):
                 groups.update(dict.fromkeys(together, together))
         return tuple(sorted({tuple(sorted(together)) for together in groups.values()}))
 
-    def groups(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Groups:
+    def groups(self, operands: Types, results: Types) -> Groups:
         devices = operands[0].devices
         return tuple(tuple(devices[member] for member in together) for together in self.tied)
 
-    def on_tiles(self, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
+    def on_tiles(self, tiles: Tiles, operands: Types, results: Types) -> Tiles:
         devices = operands[0].devices
         members = {devices.index(device): list(own) for device, own in tiles.items()}
         made = run_local(self.program.module, members, self.num_devices)
         return {devices[member]: own for member, own in made.items()}
 
-    def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
+    def work(self, operands: Types, results: Types, machine: Machine) -> Work:
         # Machines of devices that are joined alike are equal, so that stages on different ones share a price.
         own = machine.among(operands[0].devices)
         if own not in self._works:

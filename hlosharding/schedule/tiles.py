@@ -12,11 +12,11 @@ import numpy as np
 
 from hlosharding.errors import ScheduleError
 from hlosharding.executor import assemble, split
-from hlosharding.schedule.value_type import ValueType
+from hlosharding.schedule.value_type import Types, ValueType
 
 Tiles = Mapping[int, Sequence[np.ndarray]]
 """By device: of those values that lie on it the tiles, in the values' order."""
-Meaning = Callable[[Sequence[np.ndarray], Sequence[ValueType], Sequence[ValueType]], Sequence[np.ndarray]]
+Meaning = Callable[[Sequence[np.ndarray], Types, Types], Sequence[np.ndarray]]
 """Of arrays, their types and those of the results."""
 Box = tuple[tuple[int, int], ...]
 """Start and end along each dim."""
@@ -45,14 +45,12 @@ def whole_of(tiles: Mapping[int, np.ndarray], kind: ValueType) -> np.ndarray:
     return assemble([tiles[device] for device in kind.devices], kind.sharding, kind.shape.dims)
 
 
-def numbers_held(kinds: Sequence[ValueType], device: int) -> list[int]:
+def numbers_held(kinds: Types, device: int) -> list[int]:
     """Numbers of the values that lie on a device."""
     return [number for number, kind in enumerate(kinds) if device in kind.devices]
 
 
-def compute_on_wholes(
-    meaning: Meaning, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]
-) -> Tiles:
+def compute_on_wholes(meaning: Meaning, tiles: Tiles, operands: Types, results: Types) -> Tiles:
     """What all devices that take part make of their tiles, where only the meaning of whole arrays is known."""
     given = _group_by_value(tiles, operands)
     wholes = [whole_of(own, kind) for own, kind in zip(given, operands, strict=True)]
@@ -61,9 +59,7 @@ def compute_on_wholes(
     return {device: [made[n][device] for n in numbers_held(results, device)] for device in tiles}
 
 
-def compute_on_tiles(
-    meaning: Meaning, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]
-) -> Tiles:
+def compute_on_tiles(meaning: Meaning, tiles: Tiles, operands: Types, results: Types) -> Tiles:
     """What some devices make of their tiles, where an op does to tiles what it does to whole arrays.
 
     Of each operand and of each result one of these devices has the tile, or a device by itself has all.
@@ -78,7 +74,7 @@ def type_of_tile(kind: ValueType) -> ValueType:
     return ValueType(kind.tile, kind.devices[:1], shares=kind.shares)
 
 
-def _group_by_value(tiles: Tiles, kinds: Sequence[ValueType]) -> list[dict[int, np.ndarray]]:
+def _group_by_value(tiles: Tiles, kinds: Types) -> list[dict[int, np.ndarray]]:
     """For each value the tiles of the devices that have one."""
     found: list[dict[int, np.ndarray]] = [{} for _ in kinds]
     for device, own in tiles.items():

@@ -18,7 +18,7 @@ from hlosharding.errors import ScheduleError
 from hlosharding.schedule.local_ops import Concat, Split, add_up, check_order, check_same_kind
 from hlosharding.schedule.op import BuiltIn, Groups, Op, Tilewise, Value, Work, check_count, type_of
 from hlosharding.schedule.shares import join_shares
-from hlosharding.schedule.value_type import ValueType, devices_text
+from hlosharding.schedule.value_type import Types, ValueType, devices_text
 from hlosharding.sharding import HloSharding
 from hlosharding.spmd import Pairs, bytes_received
 
@@ -37,7 +37,7 @@ class Send(BuiltIn):
     sharding: HloSharding | None = None
     """On arrival; None: as on departure, which takes as many devices."""
 
-    def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
+    def infer(self, operands: Sequence[Value]) -> Types:
         check_count(1, operands, self)
         found = type_of(operands[0])
         if not self.to or set(self.to) & set(found.devices):
@@ -53,13 +53,13 @@ class Send(BuiltIn):
             self.sharding.validate(found.shape.dims, len(self.to))
         return [ValueType(found.shape, self.to, sharding, found.shares)]
 
-    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+    def meaning(self, arrays: Sequence[np.ndarray], types: Types) -> Sequence[np.ndarray]:
         return list(arrays)
 
-    def routes(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Pairs:
+    def routes(self, operands: Types, results: Types) -> Pairs:
         return pair_devices(operands[0].devices, self.to)
 
-    def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
+    def work(self, operands: Types, results: Types, machine: Machine) -> Work:
         size = float(results[0].tile_bytes)
         where = permute_placement(self.routes(operands, results), machine)
         slowest = machine.kind_of((*operands[0].devices, *self.to))
@@ -80,7 +80,7 @@ class SubmeshCollective(Tilewise):
 
     __slots__ = ()
 
-    def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
+    def infer(self, operands: Sequence[Value]) -> Types:
         types = [type_of(value) for value in operands]
         if not types:
             raise ScheduleError(f"{self.name} takes one operand or more")
@@ -91,19 +91,19 @@ class SubmeshCollective(Tilewise):
         check_same_kind(types)
         return self.results(types)
 
-    def groups(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Groups:
+    def groups(self, operands: Types, results: Types) -> Groups:
         return tuple(zip(*(each.devices for each in operands), strict=True))
 
-    def routes(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Pairs:
+    def routes(self, operands: Types, results: Types) -> Pairs:
         """Round a ring, whatever the algorithm: each device's way out and way in is used."""
         groups = self.groups(operands, results)
         return tuple(pair for ring in groups if len(ring) > 1 for pair in zip(ring, (*ring[1:], ring[0]), strict=True))
 
     @abstractmethod
-    def results(self, types: Sequence[ValueType]) -> Sequence[ValueType]:
+    def results(self, types: Types) -> Types:
         """Of operands that are alike."""
 
-    def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
+    def work(self, operands: Types, results: Types, machine: Machine) -> Work:
         where = group_placement(self.groups(operands, results), machine)
         slowest = machine.kind_of([device for each in operands for device in each.devices])
         # XLA has no collective that leaves a sum on one device.
@@ -114,7 +114,7 @@ class SubmeshCollective(Tilewise):
         return Work(placement_time(opcode, size, where, slowest)[0], True, received)
 
 
-def _type_of_sum(types: Sequence[ValueType], op: Op) -> ValueType:
+def _type_of_sum(types: Types, op: Op) -> ValueType:
     """The type of the sum.  Raises ScheduleError where a whole value is reduced: it has been already."""
     if not any(share.is_sum for share in types[0].shares):
         raise ScheduleError(
@@ -137,11 +137,11 @@ class SubmeshAllReduce(SubmeshCollective):
 
     word: ClassVar[str] = "all-reduce"
 
-    def results(self, types: Sequence[ValueType]) -> Sequence[ValueType]:
+    def results(self, types: Types) -> Types:
         made = _type_of_sum(types, self)
         return [replace(made, devices=each.devices) for each in types]
 
-    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+    def meaning(self, arrays: Sequence[np.ndarray], types: Types) -> Sequence[np.ndarray]:
         return [add_up(arrays)] * len(arrays)
 
 
@@ -152,12 +152,12 @@ class SubmeshReduce(SubmeshCollective):
     word: ClassVar[str] = "reduce"
     to: tuple[int, ...]
 
-    def results(self, types: Sequence[ValueType]) -> Sequence[ValueType]:
+    def results(self, types: Types) -> Types:
         if self.to not in [each.devices for each in types]:
             raise ScheduleError(f"no operand lies on {devices_text(self.to)}, where the sum shall be")
         return [replace(_type_of_sum(types, self), devices=self.to)]
 
-    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+    def meaning(self, arrays: Sequence[np.ndarray], types: Types) -> Sequence[np.ndarray]:
         return [add_up(arrays)]
 
 
@@ -169,11 +169,11 @@ class SubmeshReduceScatter(SubmeshCollective):
     dim: int
     axis: str
 
-    def results(self, types: Sequence[ValueType]) -> Sequence[ValueType]:
+    def results(self, types: Types) -> Types:
         pieces = Split(self.dim, len(types), self.axis).infer([_type_of_sum(types, self)])
         return [replace(piece, devices=each.devices) for piece, each in zip(pieces, types, strict=True)]
 
-    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+    def meaning(self, arrays: Sequence[np.ndarray], types: Types) -> Sequence[np.ndarray]:
         return Split(self.dim, len(types), self.axis).meaning([add_up(arrays)], types[:1])
 
 
@@ -184,11 +184,11 @@ class SubmeshAllGather(SubmeshCollective):
     word: ClassVar[str] = "all-gather"
     dim: int
 
-    def results(self, types: Sequence[ValueType]) -> Sequence[ValueType]:
+    def results(self, types: Types) -> Types:
         check_order(types)
         there = [replace(each, devices=types[0].devices) for each in types]
         [made] = Concat(self.dim).infer(there)
         return [replace(made, devices=each.devices) for each in types]
 
-    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+    def meaning(self, arrays: Sequence[np.ndarray], types: Types) -> Sequence[np.ndarray]:
         return list(Concat(self.dim).meaning(arrays, types)) * len(arrays)

@@ -77,6 +77,10 @@ class ValueType:
         return array.astype(self.shape.dtype, copy=False)
 
 
+Types = Sequence[ValueType]
+"""Of several values, in their order."""
+
+
 def numbers_for(given: Any, taken: Shape, where: str | None = None) -> Any:
     """With a dtype.  Raises ScheduleError for numbers that are cut off (real ones to integers, complex ones to real
     ones), or that the type does not hold."""

@@ -16,7 +16,7 @@ from hlosharding.executor import Executable, array_of_tiles, find_devices, lay_o
 from hlosharding.frontends import as_numbers
 from hlosharding.schedule.execution.array_ops import Call, local_call
 from hlosharding.schedule.execution.given_arrays import GivenArrays, fetch_whole
-from hlosharding.schedule.execution.moves import ArrayMoves, MovesInOneProcess, Types
+from hlosharding.schedule.execution.moves import ArrayMoves, MovesInOneProcess
 from hlosharding.schedule.execution.moves_between_processes import MovesBetweenProcesses
 from hlosharding.schedule.execution.stacked_arrays import StackedArrays
 from hlosharding.schedule.flat_run import FlatRun, find_dropped
@@ -28,7 +28,7 @@ from hlosharding.schedule.sources import Source
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.schedule.steps import Functions, function_named
 from hlosharding.schedule.transfers import Send, SubmeshCollective
-from hlosharding.schedule.value_type import ValueType
+from hlosharding.schedule.value_type import Types, ValueType
 
 
 class _Task(NamedTuple):

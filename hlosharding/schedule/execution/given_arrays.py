@@ -14,7 +14,7 @@ import numpy as np
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError
 from hlosharding.executor import ShardedArray, check_same, is_own, is_shared, lay_out_checked
-from hlosharding.schedule.value_type import ValueType, numbers_for
+from hlosharding.schedule.value_type import Types, numbers_for
 
 
 class GivenArrays:
@@ -23,7 +23,7 @@ class GivenArrays:
     Of several processes each is given the same whole arrays, or arrays of all processes that lie where they belong.
     """
 
-    def __init__(self, names: Sequence[str], parameters: Sequence[ValueType], devices: Sequence[Any]) -> None:
+    def __init__(self, names: Sequence[str], parameters: Types, devices: Sequence[Any]) -> None:
         import jax
 
         self._names, self._parameters = names, parameters

@@ -16,9 +16,7 @@ import numpy as np
 from hlosharding.executor import ShardedArray, lay_out_checked
 from hlosharding.schedule.execution.array_ops import Call, add_arrays, concat_arrays, split_array
 from hlosharding.schedule.transfers import SubmeshAllGather, SubmeshCollective, SubmeshReduceScatter
-from hlosharding.schedule.value_type import ValueType
-
-Types = Sequence[ValueType]
+from hlosharding.schedule.value_type import Types, ValueType
 
 
 class ArrayMoves(ABC):

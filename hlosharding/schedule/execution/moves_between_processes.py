@@ -13,11 +13,11 @@ from typing import Any
 
 from hlosharding.executor import array_of_tiles, lay_out_checked, restack_tiles, tiles_by_device
 from hlosharding.schedule.execution.array_ops import Call
-from hlosharding.schedule.execution.moves import ArrayMoves, MovesInOneProcess, Types
+from hlosharding.schedule.execution.moves import ArrayMoves, MovesInOneProcess
 from hlosharding.schedule.execution.union_programs import UnionProgram, compile_collective, compile_sends
 from hlosharding.schedule.tile_parts import tile_parts
 from hlosharding.schedule.transfers import SubmeshCollective
-from hlosharding.schedule.value_type import ValueType, devices_of_all
+from hlosharding.schedule.value_type import Types, ValueType, devices_of_all
 
 
 class MovesBetweenProcesses(ArrayMoves):

@@ -16,14 +16,14 @@ from hlosharding.errors import ScheduleError
 from hlosharding.executor import array_of_tiles, is_shared, lay_out_checked, tiles_by_device
 from hlosharding.schedule.execution.given_arrays import fetch_whole
 from hlosharding.schedule.interface import ArrayParts, Interface, cut_part, group_by_array, join_parts
-from hlosharding.schedule.value_type import ValueType
+from hlosharding.schedule.value_type import Types, ValueType
 from hlosharding.sharding import HloSharding
 
 
 class _Array(NamedTuple):
     """One of the caller's arrays."""
 
-    kinds: Sequence[ValueType]
+    kinds: Types
     """Of its parts."""
     stack: ArrayParts
     lies_as: ValueType
@@ -46,8 +46,8 @@ class StackedArrays:
     def __init__(
         self,
         interface: Interface,
-        parameters: Sequence[ValueType],
-        results: Sequence[ValueType],
+        parameters: Types,
+        results: Types,
         devices: Sequence[Any],
     ) -> None:
         self._devices, self._is_shared = devices, is_shared(devices)
@@ -56,10 +56,10 @@ class StackedArrays:
         self.arguments = [array.lies_as for array in self._parameters]
         """How each of the caller's arrays is to lie."""
 
-    def _arrays(self, stacks: Sequence[ArrayParts], kinds: Sequence[ValueType]) -> list[_Array]:
+    def _arrays(self, stacks: Sequence[ArrayParts], kinds: Types) -> list[_Array]:
         return [self._array(own, stack) for own, stack in zip(group_by_array(stacks, kinds), stacks, strict=True)]
 
-    def _array(self, kinds: Sequence[ValueType], stack: ArrayParts) -> _Array:
+    def _array(self, kinds: Types, stack: ArrayParts) -> _Array:
         are_tiles = len({kind.shape for kind in kinds}) == 1
         chunks = chunks_of(kinds, stack.dim) if are_tiles else 1
         found = stacked_type(_types_of_runs(kinds, stack.dim, chunks), stack.dim) if are_tiles else None
@@ -148,7 +148,7 @@ def _concat_tiles(tiles: Sequence[Any], dim: int) -> Any:
     return tiles[0] if len(tiles) == 1 else jax.lax.concatenate(tiles, dim)
 
 
-def chunks_of(kinds: Sequence[ValueType], dim: int) -> int:
+def chunks_of(kinds: Types, dim: int) -> int:
     """How many parts each submesh has, where they go round the submeshes; 1 where they do not.
 
     >>> from hlosharding.ir import Shape
@@ -163,18 +163,18 @@ def chunks_of(kinds: Sequence[ValueType], dim: int) -> int:
     return chunks if goes_round else 1
 
 
-def _types_of_runs(kinds: Sequence[ValueType], dim: int, chunks: int) -> list[ValueType]:
+def _types_of_runs(kinds: Types, dim: int, chunks: int) -> list[ValueType]:
     """The submeshes with as many parts each, next to each other."""
     shape = _shape(kinds[:chunks], dim)
     return [ValueType(shape, kind.devices, kind.sharding) for kind in kinds[: len(kinds) // chunks]]
 
 
-def _shape(kinds: Sequence[ValueType], dim: int) -> Any:
+def _shape(kinds: Types, dim: int) -> Any:
     first = kinds[0].shape
     return first.with_dim(dim, sum(kind.shape.dims[dim] for kind in kinds)) if len(kinds) > 1 else first
 
 
-def stacked_type(kinds: Sequence[ValueType], dim: int) -> ValueType | None:
+def stacked_type(kinds: Types, dim: int) -> ValueType | None:
     """The type of the array whose tiles are those of its parts along a dim, in order; None where there is none.
 
     >>> from hlosharding.ir import Shape

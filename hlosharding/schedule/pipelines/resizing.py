@@ -19,7 +19,7 @@ from hlosharding.ir import Between, NotResizable, ResizableModule
 from hlosharding.schedule.op import Op, Work
 from hlosharding.schedule.pipelines.pipeline import Closing, Piece, Pipeline
 from hlosharding.schedule.stage_program import ProgramOp, StageProgram, program_work
-from hlosharding.schedule.value_type import ValueType
+from hlosharding.schedule.value_type import Types, ValueType
 
 Step = TypeVar("Step", Piece, Closing)
 
@@ -92,10 +92,10 @@ class PricedProgram(ProgramOp):
     def has_meaning(self) -> bool:
         return False
 
-    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> NoReturn:
+    def meaning(self, arrays: Sequence[np.ndarray], types: Types) -> NoReturn:
         raise ScheduleError(f"{self.name} is known by its price alone", remedy="build the plan's schedule")
 
-    def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
+    def work(self, operands: Types, results: Types, machine: Machine) -> Work:
         return self._program.work(self._place, machine.among(operands[0].devices))
 
 

@@ -18,7 +18,7 @@ from hlosharding.schedule.local_ops import Add
 from hlosharding.schedule.op import Op, Work, type_of
 from hlosharding.schedule.simulation import AT_START, Application, Recording
 from hlosharding.schedule.steps import Apply
-from hlosharding.schedule.value_type import ValueType, devices_of_all
+from hlosharding.schedule.value_type import Types, ValueType, devices_of_all
 from hlosharding.sharding import REPLICATED, HloSharding
 
 
@@ -47,7 +47,7 @@ class Steps:
     makers: list[int]
     results: Names
 
-    def price(self, parameters: Sequence[ValueType], ops: Mapping[Op, Op], machine: Machine) -> Recording:
+    def price(self, parameters: Types, ops: Mapping[Op, Op], machine: Machine) -> Recording:
         """The steps with other ops in place of those of `ops`.  Raises ScheduleError where types do not fit."""
         types: dict[int, ValueType] = dict(zip(self.types, parameters, strict=False))  # these are the first values
         applied: list[tuple[Apply, Work, tuple[int, ...], tuple[int, ...]]] = []
@@ -66,7 +66,7 @@ class Steps:
         return Recording(machine, applications, kinds, self.types, self.makers, results=self.results)
 
 
-def _infer_types(op: Op, operands: Sequence[ValueType]) -> list[ValueType]:
+def _infer_types(op: Op, operands: Types) -> list[ValueType]:
     """Of which microbatch a value is does not matter here."""
     return [replace(type_of(value), shares=()) for value in op.infer(operands)]
 
@@ -76,7 +76,7 @@ class StepRecorder(ScheduleBuilder):
 
     def __init__(self) -> None:
         super().__init__()
-        self._kinds: dict[tuple[Op, tuple[int, ...]], tuple[int, Sequence[ValueType]]] = {}
+        self._kinds: dict[tuple[Op, tuple[int, ...]], tuple[int, Types]] = {}
         self._found: list[_Kind] = []
         self._made: list[_Step] = []
         self._types: list[int] = []
@@ -97,7 +97,7 @@ class StepRecorder(ScheduleBuilder):
         self._made.append(_Step(kind, numbers, tuple(int(ref.name) for ref in made)))
         return made
 
-    def _kind(self, op: Op, operands: tuple[int, ...], types: Sequence[ValueType]) -> tuple[int, Sequence[ValueType]]:
+    def _kind(self, op: Op, operands: tuple[int, ...], types: Types) -> tuple[int, Types]:
         made = _infer_types(op, types)
         if isinstance(op, Add):  # the sum of two terms is what each of them is
             results = operands[:1]

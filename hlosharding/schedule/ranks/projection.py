@@ -28,7 +28,7 @@ from hlosharding.schedule.ranks.steps import (
 from hlosharding.schedule.steps import Apply, Functions, function_named
 from hlosharding.schedule.tile_parts import TilePart, tile_parts
 from hlosharding.schedule.transfers import Send
-from hlosharding.schedule.value_type import ValueType, devices_text
+from hlosharding.schedule.value_type import Types, ValueType, devices_text
 
 
 def rank_programs(functions: Functions, wanted: int | None = None) -> dict[int, RankProgram]:
@@ -212,7 +212,7 @@ def _deliveries(departed: ValueType, arrived: ValueType) -> dict[int, list[TileP
     return found
 
 
-def _by_device(kinds: Sequence[ValueType]) -> dict[int, list[int]]:
+def _by_device(kinds: Types) -> dict[int, list[int]]:
     """Numbers of the values that lie on each device."""
     found: dict[int, list[int]] = {}
     for number, kind in enumerate(kinds):
