@@ -9,7 +9,7 @@ from hlosharding.schedule.pipelines.orders import (
 )
 from hlosharding.schedule.pipelines.pipeline import Closing, Piece, Pipeline
 from hlosharding.schedule.pipelines.resizing import ResizablePipeline, Sized
-from hlosharding.schedule.pipelines.runs import PipelineRuns
+from hlosharding.schedule.pipelines.step_recorder import PipelineRuns
 
 __all__ = [
     "ORDERS",

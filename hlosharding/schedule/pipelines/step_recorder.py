@@ -16,7 +16,14 @@ from hlosharding.schedule.builder import Ref, ScheduleBuilder
 from hlosharding.schedule.interpreter import Names
 from hlosharding.schedule.local_ops import Add
 from hlosharding.schedule.op import Op, Work, type_of
-from hlosharding.schedule.simulation import AT_START, Application, Recording
+from hlosharding.schedule.pipelines.pipeline import Pipeline
+from hlosharding.schedule.simulation import (
+    AT_START,
+    Application,
+    Recording,
+    ScheduleSimulation,
+    simulate_recording,
+)
 from hlosharding.schedule.steps import Apply
 from hlosharding.schedule.value_type import Types, ValueType, devices_of_all
 from hlosharding.sharding import REPLICATED, HloSharding
@@ -119,3 +126,21 @@ class StepRecorder(ScheduleBuilder):
         """All that was said."""
         names = tuple(int(result.name) for result in results)
         return Steps(self._found, self._made, self._types, self._makers, names)
+
+
+class PipelineRuns:
+    """Runs on one machine; the steps of pipelines that have the same passes are found once."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._steps: dict[object, tuple[Pipeline, Steps]] = {}
+
+    def simulate(self, pipeline: Pipeline, name: str, microbatches: int) -> ScheduleSimulation:
+        """What `pipeline.schedule(name, microbatches).simulate(machine)` gives."""
+        key = pipeline.outline, name, microbatches
+        if key not in self._steps:
+            recorder = StepRecorder()
+            self._steps[key] = pipeline, recorder.finish_steps(*pipeline.write(recorder, name, microbatches))
+        like, steps = self._steps[key]
+        ops = {step.op: other.op for step, other in zip(like.all_steps, pipeline.all_steps, strict=True)}
+        return simulate_recording(steps.price(list(pipeline.inputs.values()), ops, self.machine))
