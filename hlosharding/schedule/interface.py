@@ -1,4 +1,5 @@
-"""What a schedule's caller gives and gets, where parameters of @main are parts of his arrays.
+"""What a schedule's caller gives, and gets: arrays, and shapes of arrays, as values of the interpreter; and where
+parameters of @main are parts of his arrays.
 
 Floor: schedule.
 """
@@ -6,16 +7,20 @@ Floor: schedule.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
 
 from hlosharding.errors import ScheduleError
-from hlosharding.schedule.steps import located
+from hlosharding.ir import Shape
+from hlosharding.schedule.op import Known, Value, type_of
+from hlosharding.schedule.steps import Parameter, located
+from hlosharding.schedule.value_type import ValueType, numbers_for
 
 T = TypeVar("T")
+Argument = ValueType | Known | Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +112,27 @@ def _abstract_of_size(array: Any, dim: int, size: int) -> Any:
     import jax
 
     return jax.ShapeDtypeStruct((*array.shape[:dim], size, *array.shape[dim + 1 :]), array.dtype)
+
+
+def value_of(parameter: Parameter, given: Argument) -> Value:
+    """What a parameter of @main is where this is given.  Raises ScheduleError where it does not fit."""
+    stated = parameter.type
+    if stated is None:
+        raise ScheduleError(f"parameter %{parameter.name} has no type", remedy="state those of the entry's parameters")
+    if not isinstance(given, ValueType | Known):
+        if not is_abstract(given):
+            with located("argument %{}".format, parameter.name):
+                return Known(np.asarray(numbers_for(given, stated.shape)), stated)
+        given = replace(stated, shape=Shape.from_dtype(given.dtype, given.shape))
+    if type_of(given) != stated:
+        raise ScheduleError(f"parameter %{parameter.name} is {stated}, the argument {type_of(given)}")
+    return given
+
+
+def elements_of(value: Value) -> Any:
+    """A known value as its array, another as a ShapeDtypeStruct."""
+    import jax
+
+    if isinstance(value, Known):
+        return value.array
+    return jax.ShapeDtypeStruct(value.shape.dims, value.shape.dtype)

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.errors import ScheduleError
-from hlosharding.schedule.arguments import Argument, value_of
-from hlosharding.schedule.interface import is_abstract
+from hlosharding.schedule.interface import Argument, is_abstract, value_of
 from hlosharding.schedule.op import Known, Op, Value, no_meaning, type_of
 from hlosharding.schedule.steps import (
     Apply,

@@ -13,9 +13,8 @@ import numpy as np
 
 from hlosharding.cost import Machine, Runtime, WholeStep
 from hlosharding.frontends import as_numbers
-from hlosharding.schedule.arguments import elements_of
 from hlosharding.schedule.execution import ScheduleExecutable
-from hlosharding.schedule.interface import Interface
+from hlosharding.schedule.interface import Interface, elements_of
 from hlosharding.schedule.interpreter import interpret, run_reference
 from hlosharding.schedule.op import Op
 from hlosharding.schedule.printer import schedule_text

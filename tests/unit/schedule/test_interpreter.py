@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hlosharding.cost import machines
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule import Known, Schedule, UserOp, ValueType, parse_schedule, run_ranks
-from hlosharding.schedule.arguments import Argument
+from hlosharding.schedule.interface import Argument
 from hlosharding.schedule.interpreter import Names, Observer, interpret
 from hlosharding.schedule.local_ops import Split
 from hlosharding.schedule.op import Value, type_of
