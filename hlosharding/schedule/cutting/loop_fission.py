@@ -218,9 +218,8 @@ class _FissionWriter:
     def _whole(self, inst: Instruction) -> Instruction:
         if inst not in self.whole:
             dim = self.in_parts.rows[inst].dim
-            self.whole[inst] = self.main.add(
-                "concatenate", inst.shape, self.made[inst], metadata_of=inst, name=inst.name, dimensions=(dim,)
-            )
+            made = self.made[inst]
+            self.whole[inst] = self.main.op("concatenate", made, metadata_of=inst, name=inst.name, dimensions=(dim,))
         return self.whole[inst]
 
     def _parts(self, inst: Instruction, lengths: tuple[int, ...]) -> list[Instruction]:
@@ -233,13 +232,9 @@ class _FissionWriter:
         return self.slices[inst, lengths]
 
     def _slice(self, inst: Instruction, first: int, rows: int) -> Instruction:
-        shape, cut = self._part_shape(inst, rows), self.in_parts.rows[inst].dim
-        dims = tuple(
-            SliceDim(first, first + rows, 1) if dim == cut else SliceDim(0, size, 1)
-            for dim, size in enumerate(shape.dims)
-        )
-        whole = self._whole(inst)
-        return self.main.add("slice", shape, (whole,), metadata_of=inst, name=inst.name, slice_dims=dims)
+        dims = [SliceDim(0, size, 1) for size in inst.shape.dims]
+        dims[self.in_parts.rows[inst].dim] = SliceDim(first, first + rows, 1)
+        return self.main.op("slice", (self._whole(inst),), metadata_of=inst, name=inst.name, slice_dims=tuple(dims))
 
     def _part_shape(self, inst: Instruction, rows: int) -> Shape:
         return inst.shape.with_dim(self.in_parts.rows[inst].dim, rows)

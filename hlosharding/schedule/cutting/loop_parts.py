@@ -89,13 +89,11 @@ class LoopParts:
         """What a part with several trips makes of the carry."""
         shape = Shape.tuple(tuple(operand.shape for operand in taken))
         called = self._body(found, run, shape), self._condition(found, run, shape)
-        carry = main.add("tuple", shape, taken, metadata_of=found.loop)
+        carry = main.op("tuple", taken, metadata_of=found.loop)
         # Of an XLA that counted the trips of the whole loop nothing is kept.
         loop = main.add("while", shape, (carry,), like=found.loop, called=called, opaque="")
-        return [
-            main.add("get-tuple-element", operand.shape, (loop,), metadata_of=found.loop, tuple_index=n)
-            for n, operand in enumerate(taken)
-        ]
+        elements = range(len(taken))
+        return [main.op("get-tuple-element", (loop,), metadata_of=found.loop, tuple_index=n) for n in elements]
 
     def _body(self, found: LayerLoop, run: _TripRun, shape: Shape) -> Computation:
         """The body on shorter stacks."""
@@ -109,13 +107,10 @@ class LoopParts:
 
     def _condition(self, found: LayerLoop, run: _TripRun, shape: Shape) -> Computation:
         into = self._builder.computation(while_parts(found.loop).condition.name)
-        index = found.counter.index
-        carry = into.parameter(0, shape)
-        count = into.add("get-tuple-element", shape.tuple_shapes[index], (carry,), tuple_index=index)
+        count = into.op("get-tuple-element", (into.parameter(0, shape),), tuple_index=found.counter.index)
         end = _count(into, found, run.first + run.length)
         direction = "LT" if found.counter.step > 0 else "GT"
-        made = into.add("compare", Shape.array("pred"), (count, end), comparison_direction=direction)
-        into.root(made)
+        into.root(into.op("compare", (count, end), comparison_direction=direction))
         return into.computation
 
 
@@ -140,7 +135,7 @@ def _own_row(into: ComputationBuilder, inst: Instruction, row: Instruction, firs
     if not first:
         return row
     number = into.constant(np.array(first, row.shape.dtype), metadata_of=inst)
-    return into.add("subtract", row.shape, (row, number), metadata_of=inst)
+    return into.op("subtract", (row, number), metadata_of=inst)
 
 
 def _count(into: ComputationBuilder, found: LayerLoop, trips: int) -> Instruction:

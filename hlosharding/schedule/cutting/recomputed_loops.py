@@ -213,22 +213,15 @@ class _Writer:
         row = edit.create(body, "reshape", (state,), shape=state.shape.with_dims((1, *state.shape.dims)))
         counter = next(e for e in body.parameters[0].users if e.tuple_index == self.found.pair.forward.counter.index)
         places = counter, *[self._zero(body, counter.shape)] * state.shape.rank
-        put = edit.create(body, "dynamic-update-slice", (stack, row, *places), shape=shape, metadata_of=self.forward)
+        put = edit.create(body, "dynamic-update-slice", (stack, row, *places), metadata_of=self.forward)
         rewrite.replace_operand(body.root, stack.tuple_index, put)
-        index = stack.tuple_index
-        return edit.create(entry, "get-tuple-element", (self.forward,), shape=shape, tuple_index=index)
+        return edit.create(entry, "get-tuple-element", (self.forward,), tuple_index=stack.tuple_index)
 
     def _take_row(self, stack: Instruction) -> Instruction:
         sizes = (1, *stack.shape.dims[1:])
         places = self.number, *[self._zero(self.body, self.number.shape)] * (stack.shape.rank - 1)
-        shape = stack.shape.with_dims(sizes)
         row = self.edit.create(
-            self.body,
-            "dynamic-slice",
-            (stack, *places),
-            shape=shape,
-            dynamic_slice_sizes=sizes,
-            metadata_of=self.backward,
+            self.body, "dynamic-slice", (stack, *places), dynamic_slice_sizes=sizes, metadata_of=self.backward
         )
         return self._unpack(row)
 

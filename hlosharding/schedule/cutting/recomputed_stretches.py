@@ -175,9 +175,7 @@ def _write(edit: Edit, stretch: Stretch) -> None:
     held = edit.create(entry, "opt-barrier", (packed,), metadata_of=stretch.ops[0])
     made = dict[Instruction, Instruction]()
     for index, inst in enumerate(stretch.given):
-        made[inst] = edit.create(
-            entry, "get-tuple-element", (held,), shape=inst.shape, tuple_index=index, metadata_of=inst
-        )
+        made[inst] = edit.create(entry, "get-tuple-element", (held,), tuple_index=index, metadata_of=inst)
     # By their names these are backward ops, for whoever tells passes apart by names.
     for inst in (packed, held, *made.values()):
         rewrite.set_metadata(inst, op_name=name)

@@ -7,7 +7,6 @@ Floor: schedule.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -102,9 +101,12 @@ class ScheduleExecutable:
         return not self._mine.isdisjoint(kind.devices)
 
     def __call__(self, *arrays: Any) -> list[Any]:
+        import jax
+
         if len(arrays) != len(self.arguments):
             raise ScheduleError(f"{len(arrays)} arrays for the {len(self.arguments)} parameters of @main")
-        with _use_own_settings():
+        # No mesh of the user's, whose devices need not be those of a step, and no rules of his for broadcasting.
+        with jax.set_mesh(None), jax.numpy_rank_promotion("allow"):
             return self._run(list(map(as_numbers, arrays)))
 
     def _run(self, arrays: Sequence[Any]) -> list[Any]:
@@ -143,15 +145,6 @@ class ScheduleExecutable:
         found = op.compute([fetch_whole(array) for array in arrays], taken, made)
         pairs = zip(found, made, strict=True)
         return [lay_out_checked(array, kind.sharding, self._moves.devices_of(kind)) for array, kind in pairs]
-
-
-@contextmanager
-def _use_own_settings() -> Iterator[None]:
-    """No mesh of the user's, whose devices need not be those of a step, and no rules of his for broadcasting."""
-    import jax
-
-    with jax.set_mesh(None), jax.numpy_rank_promotion("allow"):
-        yield
 
 
 def _moves(devices: Sequence[Any]) -> ArrayMoves:
