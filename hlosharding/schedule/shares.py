@@ -92,7 +92,7 @@ def join_shares(several: Sequence[Shares], *, is_sum: bool) -> Shares:
 
 def _concatenate(several: Sequence[Shares]) -> Shares:
     first, *others = several
-    places = {place for shares in others for place in [_find_differing(first, shares)] if place is not None}
+    places = {_find_differing(first, shares) for shares in others if first or shares}
     if len(places) > 1:
         raise ScheduleError(f"{_text(first)} and the others do not join")
     united = tuple(_unite([shares[n] for shares in several]) for n in range(len(first)))
@@ -101,13 +101,11 @@ def _concatenate(several: Sequence[Shares]) -> Shares:
     return united
 
 
-def _find_differing(left: Shares, right: Shares) -> int | None:
-    """The place of the axis along which pieces are joined; None where there is nothing to be joined."""
+def _find_differing(left: Shares, right: Shares) -> int:
+    """The place of the axis along which pieces are joined."""
     if [s.axis for s in left] != [s.axis for s in right]:
         raise ScheduleError(f"{_text(left)} and {_text(right)} are shares of different wholes")
     differing = [n for n, (a, b) in enumerate(zip(left, right, strict=True)) if a != b]
-    if not left:
-        return None
     if not differing:
         raise ScheduleError(f"{_text(left)} is there twice", remedy="join each piece once")
     if len(differing) > 1 or left[differing[0]].is_sum or right[differing[0]].is_sum:
