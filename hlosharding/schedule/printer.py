@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from hlosharding.executor import BoundaryArray
-from hlosharding.schedule.interpreter import Names, Observer, interpret
-from hlosharding.schedule.op import Op, Value, type_of
+from hlosharding.schedule.flat_run import FlatRun
+from hlosharding.schedule.interpreter import interpret
+from hlosharding.schedule.op import Op
 from hlosharding.schedule.spelling import attributes_text
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.schedule.steps import Apply, Function, Functions, Parameter, Step, names_text, step_text
@@ -20,28 +21,26 @@ def schedule_text(functions: Functions, ops: Mapping[str, Op], *, programs: bool
     """The text.  With `programs` it holds the HLO of stage programs, source lines included, and can be read by itself;
     else who reads it must have them.  Users' ops stand in no text.
     """
-    types = _Types()
-    interpret(functions, observer=types)
+    run = FlatRun()
+    interpret(functions, observer=run)
+    types = _types_of_steps(run)
     lines: list[str] = []
     for op in ops.values():
         if programs and isinstance(op, StageProgram):
             lines += [*_program_lines(op), ""]
     for function in functions.values():
-        lines += [*_function_lines(function, types.found), ""]
+        lines += [*_function_lines(function, types), ""]
     return "\n".join(lines).rstrip()
 
 
-class _Types(Observer):
-    """The types of each step's results, of those that have the same in every run."""
-
-    def __init__(self) -> None:
-        self.found: dict[int, list[ValueType]] = {}
-        """By the identity of the step; empty where they differ from call to call."""
-
-    def on_apply(self, step: Apply, function: str, operands: Names, results: Names, made: Sequence[Value]) -> None:
-        types = [type_of(value) for value in made]
-        if self.found.setdefault(id(step), types) != types:
-            self.found[id(step)] = []
+def _types_of_steps(run: FlatRun) -> dict[int, list[ValueType]]:
+    """Of each step's results, by its identity; none where they differ from call to call."""
+    found: dict[int, list[ValueType]] = {}
+    for event in run.events:
+        types = [run.types[n] for n in event.results]
+        if found.setdefault(id(event.step), types) != types:
+            found[id(event.step)] = []
+    return found
 
 
 def _program_lines(op: StageProgram) -> Iterator[str]:
