@@ -83,8 +83,7 @@ class StepRecorder(ScheduleBuilder):
 
     def __init__(self) -> None:
         super().__init__()
-        self._kinds: dict[tuple[Op, tuple[int, ...]], tuple[int, Types]] = {}
-        self._found: list[_Kind] = []
+        self._kinds: dict[tuple[Op, tuple[int, ...]], tuple[int, _Kind, Types]] = {}
         self._made: list[_Step] = []
         self._types: list[int] = []
         self._num_types = 0
@@ -98,20 +97,19 @@ class StepRecorder(ScheduleBuilder):
         key = op, tuple(self._types[n] for n in numbers)
         if key not in self._kinds:
             self._kinds[key] = self._kind(op, key[1], [operand.type for operand in operands])
-        kind, types = self._kinds[key]
+        number, kind, types = self._kinds[key]
         place = len(self._made)
-        made = [self._value(n, place, each) for n, each in zip(self._found[kind].results, types, strict=True)]
-        self._made.append(_Step(kind, numbers, tuple(int(ref.name) for ref in made)))
+        made = [self._value(n, place, each) for n, each in zip(kind.results, types, strict=True)]
+        self._made.append(_Step(number, numbers, tuple(int(ref.name) for ref in made)))
         return made
 
-    def _kind(self, op: Op, operands: tuple[int, ...], types: Types) -> tuple[int, Types]:
+    def _kind(self, op: Op, operands: tuple[int, ...], types: Types) -> tuple[int, _Kind, Types]:
         made = _infer_types(op, types)
         if isinstance(op, Add):  # the sum of two terms is what each of them is
             results = operands[:1]
         else:  # pieces of one array are alike whatever they are pieces of
             results = self._new_types(1) * len(made) if op.is_view else self._new_types(len(made))
-        self._found.append(_Kind(op, operands, results))
-        return len(self._found) - 1, made
+        return len(self._kinds), _Kind(op, operands, results), made
 
     def _new_types(self, count: int) -> tuple[int, ...]:
         self._num_types += count
@@ -125,7 +123,8 @@ class StepRecorder(ScheduleBuilder):
     def finish_steps(self, *results: Ref) -> Steps:
         """All that was said."""
         names = tuple(int(result.name) for result in results)
-        return Steps(self._found, self._made, self._types, self._makers, names)
+        kinds = [kind for _, kind, _ in self._kinds.values()]
+        return Steps(kinds, self._made, self._types, self._makers, names)
 
 
 class PipelineRuns:
