@@ -44,10 +44,8 @@ class Send(BuiltIn):
             raise ScheduleError(f"it is sent from {devices_text(found.devices)} to {devices_text(self.to)}")
         sharding = self.sharding or found.sharding
         if len(self.to) != len(found.devices) and self.sharding is None and not sharding.is_replicated():
-            raise ScheduleError(
-                f"{found} is sent to {len(self.to)} devices",
-                remedy="say how it lies there: to ... as {devices=...}",
-            )
+            remedy = "say how it lies there: to ... as {devices=...}"
+            raise ScheduleError(f"{found} is sent to {len(self.to)} devices", remedy=remedy)
         # The value's own was checked where it was made.
         if self.sharding is not None:
             self.sharding.validate(found.shape.dims, len(self.to))

@@ -16,7 +16,7 @@ from hlosharding.rules import Reduce, Signature, signature_of
 from hlosharding.schedule.cutting.layer_loops import LayerLoop, find_layer_loop
 from hlosharding.schedule.cutting.loop_parts import LoopParts
 from hlosharding.schedule.cutting.stacked_values import BY_ROWS, StackedValues
-from hlosharding.schedule.interface import ArrayParts, Interface, whole_arrays
+from hlosharding.schedule.interface import ArrayParts, Interface
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,16 +35,8 @@ class Fission:
         return [n for n, old in enumerate(self.interface.arguments) if old in given]
 
 
-def leave_uncut(module: Module) -> Fission:
-    """The program as it is."""
-    return Fission(module, whole_arrays(len(module.entry.parameters), len(module.entry.results)))
-
-
 def cut_loops(
-    module: Module,
-    batch: Collection[int],
-    loops: Mapping[Instruction, LayerLoop],
-    stages: Mapping[str, Sequence[int]],
+    module: Module, batch: Collection[int], loops: Mapping[Instruction, LayerLoop], stages: Mapping[str, Sequence[int]]
 ) -> Fission:
     """The program with a loop for each stage in place of a loop over layers.
 

@@ -37,11 +37,7 @@ class LoopParts:
         self._builder = builder
 
     def write(
-        self,
-        main: ComputationBuilder,
-        found: LayerLoop,
-        lengths: Sequence[int],
-        given: Sequence[Sequence[Instruction]],
+        self, main: ComputationBuilder, found: LayerLoop, lengths: Sequence[int], given: Sequence[Sequence[Instruction]]
     ) -> list[list[Instruction]]:
         """What there is behind the last part, by element of the carry: the parts of stacks, all else as it is.
 

@@ -16,7 +16,7 @@ from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.schedule.cutting.kept_splits import StageAxes
 from hlosharding.schedule.cutting.layer_loops import LayerLoop
-from hlosharding.schedule.cutting.loop_fission import Fission, cut_loops, find_loops_over_layers, leave_uncut
+from hlosharding.schedule.cutting.loop_fission import Fission, cut_loops, find_loops_over_layers
 from hlosharding.schedule.cutting.microbatched import Microbatched, pack_results, without_layout_calls
 from hlosharding.schedule.cutting.microbatches import cut_microbatches
 from hlosharding.schedule.cutting.pieces import Part, cut_parts
@@ -25,6 +25,7 @@ from hlosharding.schedule.cutting.stage_programs import PartShardings, StageProg
 from hlosharding.schedule.cutting.stages import Placement, forward_in_order, place_stages, seconds_of
 from hlosharding.schedule.cutting.trip_stages import stages_of_trips
 from hlosharding.schedule.cutting.value_shardings import ValueShardings
+from hlosharding.schedule.interface import whole_arrays
 from hlosharding.schedule.pipelines import SPLIT_BACKWARD, Closing, Piece, Pipeline, order_and_chunks
 from hlosharding.schedule.schedule import Schedule
 from hlosharding.schedule.stage_program import StageProgram
@@ -158,7 +159,8 @@ class Cutter:
         self.module = pack_results(without_layout_calls(module))
         self.batch = frozenset(argument_numbers(module, batch))
         self.donated = frozenset(argument_numbers(module, donate))
-        self._whole = leave_uncut(self.module)
+        entry = self.module.entry
+        self._whole = Fission(self.module, whole_arrays(len(entry.parameters), len(entry.results)))
         self._seconds_of = cache(seconds_of)
         self._program, self._fission = cache(self._cut_batch), cache(self._cut_loops)
         self._parts = cache(self._cut_stages)
@@ -200,9 +202,8 @@ class Cutter:
         """Loops are cut where stages of all examples at once would end: at the same trips for all microbatches."""
         if len(pieces) == 1 or not self._loops:
             if even and len(pieces) > 1:
-                raise ScheduleError(
-                    "no loop over layers to cut evenly", remedy="leave out even: listed layers go by time"
-                )
+                remedy = "leave out even: listed layers go by time"
+                raise ScheduleError("no loop over layers to cut evenly", remedy=remedy)
             return self._whole
         forward, trips = self._forward_trips
         weights = trips if even else self._seconds_of(self._program(1, self._whole).module, machine)
