@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 from hlosharding.cost.fusing import POINTWISE, Reads, find_read_in_place
 from hlosharding.cost.host_offload import leaves_on_host
 from hlosharding.cost.kernels import Kernels
-from hlosharding.cost.memory_order import FreeingFirst
-from hlosharding.cost.schedule_order import schedules
+from hlosharding.cost.memory_order import FreeingFirst, schedules
 from hlosharding.deep_stack import deep_stack
 from hlosharding.ir import Computation, Instruction, Module, blaming, hands_on, while_parts
 from hlosharding.ir import custom_call_targets as targets
@@ -259,29 +258,24 @@ def _is_topological(order: Sequence[Instruction]) -> bool:
 
 def _donated_leaves(module: Module) -> set[int]:
     """Leaf numbers, over all parameters, that the caller gives away."""
-    return {
-        *_result_places(module).values(),
-        *_leaf_numbers(module, _valid_entries(module, module.proto.buffer_donor.entries)),
-    }
+    proto = module.proto
+    return {leaf for leaf, _ in _donations(module, [*proto.input_output_alias.entries, *proto.buffer_donor.entries])}
 
 
 def _result_places(module: Module) -> dict[int, int]:
     """Of the flat results that lie in the place of a donated argument: whose, by leaf numbers."""
-    entries = _valid_entries(module, module.proto.input_output_alias.entries)
-    results = [e.output_shape_index[0] if e.output_shape_index else 0 for e in entries]
-    return dict(zip(results, _leaf_numbers(module, entries), strict=True))
+    entries = _donations(module, module.proto.input_output_alias.entries)
+    return {e.output_shape_index[0] if e.output_shape_index else 0: leaf for leaf, e in entries}
 
 
-def _valid_entries(module: Module, entries: Sequence[Any]) -> list[Any]:
-    count = len(module.entry.parameters) if entries else 0
-    return [e for e in entries if e.parameter_number < count]
-
-
-def _leaf_numbers(module: Module, entries: Sequence[Any]) -> list[int]:
-    """Over all parameters, of what the entries donate."""
-    first = [0, *accumulate(len(p.shape.leaves) for p in (module.entry.parameters if entries else ()))]
-    # An index of more than one step would be a tuple within a tuple, which no entry has.
-    return [first[e.parameter_number] + (e.parameter_shape_index[0] if e.parameter_shape_index else 0) for e in entries]
+def _donations(module: Module, entries: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    """Entries that name a parameter, each with the number, over all parameters, of the leaf that it donates."""
+    parameters = module.entry.parameters if entries else ()
+    first = [0, *accumulate(len(p.shape.leaves) for p in parameters)]
+    for e in entries:
+        if e.parameter_number < len(parameters):
+            # An index of more than one step would be a tuple within a tuple, which no entry has.
+            yield first[e.parameter_number] + (e.parameter_shape_index[0] if e.parameter_shape_index else 0), e
 
 
 class _Life(NamedTuple):

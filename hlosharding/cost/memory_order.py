@@ -1,4 +1,4 @@
-"""An order of a computation in which what frees memory runs as soon as it can.
+"""The order in which a computation runs: XLA's, if it wrote one down, or one that frees memory as soon as it can.
 
 Floor: cost.  In post order the gradients of weights, results that nobody reads, come last, and all activations wait for
 them: recomputing these (`jax.checkpoint`) would save nothing.  XLA's ListMemoryScheduler runs first what frees most.
@@ -10,12 +10,28 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from hlosharding.ir import Computation, Instruction, memory_of
+from hlosharding.ir import Computation, Instruction, Module, memory_of
 
 _NEVER_FREED = frozenset({"parameter", "constant"})
 
 Values = tuple[int, ...]
 """Ops that make them, by place in the given order."""
+
+
+def schedules(module: Module) -> dict[Computation, list[Instruction]]:
+    """Instructions in the order in which XLA's compiler decided to run them, of the computations that have a schedule
+    which still fits them: a pass may have changed others."""
+    if not module.proto.HasField("schedule"):
+        return {}
+    sequences = {entry.key: entry.value.instruction_ids for entry in module.proto.schedule.sequences}
+    found: dict[Computation, list[Instruction]] = {}
+    for computation in module.computations:
+        by_id = {i.proto.id: i for i in computation.instructions}
+        order = [by_id.get(number) for number in sequences.get(computation.proto.id, ())]
+        steps = [i for i in order if i is not None]
+        if len(steps) == len(order) == len(computation.instructions):
+            found[computation] = steps
+    return found
 
 
 @dataclass(eq=False)
