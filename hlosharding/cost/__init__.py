@@ -7,8 +7,7 @@ from hlosharding.cost.combining import MOST_BYTES
 from hlosharding.cost.host_offload import leaves_on_host
 from hlosharding.cost.kernels import Kernels
 from hlosharding.cost.machine import LARGEST_FIGURE, Chip, Link, Machine, Nccl, Overlap, Runtime
-from hlosharding.cost.machine_file import machine_text, read_machine
-from hlosharding.cost.machine_names import machine_for, parse_machine, preset_text
+from hlosharding.cost.machine_file import machine_for, machine_text, parse_machine, preset_text, read_machine
 from hlosharding.cost.measured_sets import nearest_set
 from hlosharding.cost.memory import order_by_memory, peak_memory, temporary_memory
 from hlosharding.cost.model import (
@@ -24,7 +23,7 @@ from hlosharding.cost.model import (
 from hlosharding.cost.placement import GroupPlacement, group_placement, permute_placement
 from hlosharding.cost.presets import machine_named, machine_presets, preset_of_kind
 from hlosharding.cost.sharing import LinkUse, run_sharing_links
-from hlosharding.cost.simulation import Simulation
+from hlosharding.cost.simulation import Event, Simulation, streams_of
 from hlosharding.cost.simulator import (
     Lifetime,
     execute_priced,
@@ -37,7 +36,6 @@ from hlosharding.cost.simulator import (
 from hlosharding.cost.step_breakdown import PARTS, StepBreakdown
 from hlosharding.cost.step_figures import StepFigures
 from hlosharding.cost.tasks import NOTHING, Tasks, Times, run_in_order
-from hlosharding.cost.timeline import Event, streams_of
 from hlosharding.cost.topology import Topology, machine_of, node_topology, target_config, topology
 from hlosharding.cost.trace import TraceLevel, TraceRow, TraceSlice, trace_text
 from hlosharding.cost.unfused_attention import UnfusedAttention, unfused_attention

@@ -19,10 +19,9 @@ from hlosharding.cost.host_offload import leaves_on_host
 from hlosharding.cost.machine import Machine, Overlap, Runtime
 from hlosharding.cost.memory import operand_leaves
 from hlosharding.cost.model import NOTHING_STATED, CostReport, cost
-from hlosharding.cost.simulation import Simulation
+from hlosharding.cost.simulation import STREAMS, Event, Simulation, Stream
 from hlosharding.cost.step_breakdown import Part, Span, StepBreakdown, find_exposed
 from hlosharding.cost.tasks import Tasks, Times, run_first_ready
-from hlosharding.cost.timeline import STREAMS, Event, Stream
 from hlosharding.cost.topology import Topology, machine_of
 from hlosharding.cost.work import CONTROL
 from hlosharding.deep_stack import deep_stack
