@@ -64,6 +64,7 @@ def _bruck(n: int, size: float, a: float, w: float) -> float:
     return _steps(n) * (a + size / (2 * w))
 
 
+_EXCHANGES = ("all-to-all", "ragged-all-to-all")
 _GATHER: dict[str, Formula] = {"ring": _ring, "doubling": _doubling}
 _REDUCE: dict[str, Formula] = {"ring": _ring_twice, "halving-doubling": _halving_doubling, "tree": _tree_twice}
 _EXCHANGE: dict[str, Formula] = {"pairwise": _ring, "bruck": _bruck}
@@ -72,8 +73,7 @@ ALGORITHMS: dict[str, dict[str, Formula]] = {
     "all-gather": _GATHER,
     "reduce-scatter": _GATHER,
     "all-reduce": _REDUCE,
-    "all-to-all": _EXCHANGE,
-    "ragged-all-to-all": _EXCHANGE,
+    **dict.fromkeys(_EXCHANGES, _EXCHANGE),
     "collective-broadcast": _SPREAD,
 }
 
@@ -86,19 +86,16 @@ def _one_level(kind: str, n: int, size: float, link: Link) -> tuple[float, str]:
 
 
 def _two_levels(kind: str, where: GroupPlacement, size: float, machine: Machine) -> tuple[float, str]:
-    inside, between = machine.inside, machine.between
-    g, nodes = where.per_node, where.nodes
-    if g == 1:
-        seconds, name = _one_level(kind, nodes, size, between)
-        return seconds, name
-    return min(_flat(kind, where.size, g, nodes, size, machine), _hierarchical(kind, g, nodes, size, inside, between))
+    if where.per_node == 1:
+        return _one_level(kind, where.nodes, size, machine.between)
+    return min(_flat(kind, where, size, machine), _hierarchical(kind, where, size, machine))
 
 
-def _flat(kind: str, n: int, g: int, nodes: int, size: float, machine: Machine) -> tuple[float, str]:
+def _flat(kind: str, where: GroupPlacement, size: float, machine: Machine) -> tuple[float, str]:
     """One ring (or direct exchange) over all ranks; a node's g cards carry g rings side by side."""
-    inside, between = machine.inside, machine.between
+    n, g, nodes, inside, between = *where[:3], machine.inside, machine.between
     hops = (n - nodes) * inside.latency + (nodes - 1) * between.latency
-    if kind in ("all-to-all", "ragged-all-to-all"):
+    if kind in _EXCHANGES:
         # Both classes of links work at once; the slower one decides.
         near, far = size * (g - 1) / n / inside.bandwidth, size * (n - g) / n / between.bandwidth
         return (n - g) * between.latency + (g - 1) * inside.latency + max(near, far), "direct"
@@ -109,11 +106,11 @@ def _flat(kind: str, n: int, g: int, nodes: int, size: float, machine: Machine) 
     return times * (hops + (n - 1) / n * size / bandwidth), "flat ring"
 
 
-def _hierarchical(kind: str, g: int, nodes: int, size: float, inside: Link, between: Link) -> tuple[float, str]:
+def _hierarchical(kind: str, where: GroupPlacement, size: float, machine: Machine) -> tuple[float, str]:
     """Inside the nodes on the whole, between them on a g-th: 2(g-1)/g S/W_in + 2(N-1)/N (S/g)/W_out for all-reduce."""
-    whole = kind in ("all-to-all", "ragged-all-to-all")
-    near, _ = _one_level("all-gather" if kind == "all-reduce" else kind, g, size, inside)
-    far, _ = _one_level(kind, nodes, size if whole else size / g, between)
+    g = where.per_node
+    near, _ = _one_level("all-gather" if kind == "all-reduce" else kind, g, size, machine.inside)
+    far, _ = _one_level(kind, where.nodes, size if kind in _EXCHANGES else size / g, machine.between)
     return (2 * near if kind == "all-reduce" else near) + far, "hierarchical"
 
 
@@ -122,7 +119,7 @@ def _torus(kind: str, where: GroupPlacement, size: float, machine: Machine) -> t
     link, n = machine.inside, where.size
     width = sum((2 if closed else 1) / stride for _, stride, closed in where.axes) * link.bandwidth
     hops = sum((count // 2 if closed else count - 1) * stride for count, stride, closed in where.axes)
-    if kind in ("all-to-all", "ragged-all-to-all"):
+    if kind in _EXCHANGES:
         # Half of all data crosses the middle of the longest axis: n S / 4 each way over n / count links.
         cut = max(count * stride * (0.5 if closed else 1) for count, stride, closed in where.axes)
         return hops * link.latency + max(cut * size / (4 * link.bandwidth), (n - 1) / n * size / width), "torus"
@@ -131,14 +128,10 @@ def _torus(kind: str, where: GroupPlacement, size: float, machine: Machine) -> t
     return times * (hops * link.latency + share * size / width), "torus rings"
 
 
-def _permute(where: GroupPlacement, size: float, machine: Machine) -> tuple[float, str]:
-    link = machine.between if where.nodes > 1 else machine.inside
-    return where.hops * link.seconds(size), "direct"
-
-
 def _alpha_beta(kind: str, size: float, where: GroupPlacement, machine: Machine) -> tuple[float, str]:
     if kind == "collective-permute":
-        return _permute(where, size, machine)
+        link = machine.between if where.nodes > 1 else machine.inside
+        return where.hops * link.seconds(size), "direct"
     if where.nodes > 1:
         return _two_levels(kind, where, size, machine)
     if where.axes:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
+from operator import matmul
 from typing import Any
 
 from hlosharding.cost.collective_time import collective_time
@@ -82,18 +83,18 @@ def all_probes(num_devices: int, *, dtypes: Sequence[str] = ("f32", "bf16"), lar
 
 def call_probe() -> Probe:
     """A program that does next to nothing."""
-    return Probe(kind=CALL, operands=((8, 8), (8, 8)), compute=_multiply)
+    return Probe(kind=CALL, operands=((8, 8), (8, 8)), compute=matmul)
 
 
 def launch_probe() -> Probe:
     """A product so small that all it takes is its start."""
-    return Probe(kind=LAUNCH, operands=((8, 8), (8, 8)), work=_product_work((8, 8, 8), "f32"), compute=_multiply)
+    return Probe(kind=LAUNCH, operands=((8, 8), (8, 8)), work=_product_work((8, 8, 8), "f32"), compute=matmul)
 
 
 def product_probe(rows: int, depth: int, columns: int, dtype: str = "f32") -> Probe:
     """A matrix product."""
     work = _product_work((rows, depth, columns), dtype)
-    return Probe(kind=PRODUCT, dtype=dtype, operands=((rows, depth), (depth, columns)), work=work, compute=_multiply)
+    return Probe(kind=PRODUCT, dtype=dtype, operands=((rows, depth), (depth, columns)), work=work, compute=matmul)
 
 
 def memory_probes(largest: int = 2048) -> Iterator[Probe]:
@@ -101,10 +102,10 @@ def memory_probes(largest: int = 2048) -> Iterator[Probe]:
     for rows in (128, 256, 512, 1024, 2048, 4096):
         if rows <= largest:
             for columns in sorted({128, rows}):
-                yield elementwise_probe(STREAM, (rows, columns), flops=2, compute=_scale)
+                yield elementwise_probe(STREAM, (rows, columns), flops=2, compute=lambda x: x * 0.5 + 0.25)
     for rows in (64, 256):
         yield elementwise_probe(ARITHMETIC, (rows, 256), flops=2 * _DEGREE, compute=_polynomial)
-        yield elementwise_probe(ARITHMETIC, (rows, 256), transcendentals=1, compute=_tanh)
+        yield elementwise_probe(ARITHMETIC, (rows, 256), transcendentals=1, compute=lambda x: _lax().tanh(x))
 
 
 def elementwise_probe(
@@ -152,26 +153,12 @@ _DEGREE = 32
 """Of the polynomial: 64 FLOPs for the 8 bytes of an element, and arrays so small that they stay in a cache."""
 
 
-def _multiply(x: Any, y: Any) -> Any:
-    return x @ y
-
-
-def _scale(x: Any) -> Any:
-    return x * 0.5 + 0.25
-
-
 def _polynomial(x: Any) -> Any:
     """By Horner's rule: two FLOPs a degree."""
     value = x
     for _ in range(_DEGREE):
         value = value * x + 0.125
     return value
-
-
-def _tanh(x: Any) -> Any:
-    import jax.numpy as jnp
-
-    return jnp.tanh(x)
 
 
 def _lax() -> Any:
