@@ -72,15 +72,17 @@ def findings_view(
     return View((table,))
 
 
+def _finding(what: str, figure: Shown, which: str, **more: Cell) -> Row:
+    """What is left out says nothing."""
+    row = {"what": what, "figure": figure, "share": None, "which": which}
+    return {"location": "", "remedy": "", "detail": None, "thread": None, **row, **more}
+
+
 def _timed(about: ReportedProgram, what: str, seconds: float, which: str, **more: Cell) -> tuple[float, Row]:
     """What takes time, and how much."""
     whole_s = about.partitioned.cost.time_s
     share = seconds / whole_s if whole_s else 0.0
-    row = {"what": what, "figure": Shown(as_seconds(seconds), seconds), "share": share, "which": which}
-    return seconds, {**_EMPTY, **row, **more}
-
-
-_EMPTY: Row = {"location": "", "remedy": "", "detail": None, "thread": None}
+    return seconds, _finding(what, Shown(as_seconds(seconds), seconds), which, share=share, **more)
 
 
 def _by_number(remedies: View | None) -> dict[int, Mapping[str, Any]]:
@@ -202,27 +204,18 @@ def _replicated(about: ReportedProgram, copies: Sequence[Copies]) -> Iterator[Ro
 def _accidents(about: ReportedProgram) -> Iterator[Row]:
     for worst in accidents_of(about.partitioned)[:1]:
         name = worst.first.name
-        yield {
-            **_EMPTY,
-            "what": "whole, and nobody asked",
-            "figure": Shown(as_bytes(worst.nbytes), worst.nbytes),
-            "share": None,
-            "which": f"{worst.name} {worst.first.shape}, on every device",
-            "location": worst.location,
-            "remedy": worst.remedy,
-            "thread": Thread((f"worst-whole-{value_place(name)}",), (value_place(name),)),
-        }
+        yield _finding(
+            "whole, and nobody asked",
+            Shown(as_bytes(worst.nbytes), worst.nbytes),
+            f"{worst.name} {worst.first.shape}, on every device",
+            location=worst.location,
+            remedy=worst.remedy,
+            thread=Thread((f"worst-whole-{value_place(name)}",), (value_place(name),)),
+        )
 
 
 def _warnings(about: ReportedProgram) -> Iterator[Row]:
     warnings = about.partitioned.warnings
     if warnings:
         figure = Shown(as_count(len(warnings)), len(warnings))
-        yield {
-            **_EMPTY,
-            "what": "warnings",
-            "figure": figure,
-            "share": None,
-            "which": warnings[0],
-            "detail": View((Lines("", warnings),)),
-        }
+        yield _finding("warnings", figure, warnings[0], detail=View((Lines("", warnings),)))
