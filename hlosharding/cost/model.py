@@ -61,6 +61,11 @@ class Priced(NamedTuple):
     part: Part
     """What bounds it: to which part of a step's time its own belongs."""
 
+    @property
+    def instructions(self) -> int:
+        """One, as subtotals count them."""
+        return 1
+
 
 @dataclass(frozen=True, slots=True)
 class Subtotal:
@@ -73,14 +78,14 @@ class Subtotal:
     time_s: float = 0.0
     is_exact: bool = True
 
-    def __add__(self, row: Priced) -> Subtotal:
+    def __add__(self, more: Priced | Subtotal) -> Subtotal:
         return Subtotal(
-            self.instructions + 1,
-            self.flops + row.flops,
-            self.bytes + row.bytes,
-            self.comm_bytes + row.comm_bytes,
-            self.time_s + row.time_s,
-            self.is_exact and row.is_exact,
+            self.instructions + more.instructions,
+            self.flops + more.flops,
+            self.bytes + more.bytes,
+            self.comm_bytes + more.comm_bytes,
+            self.time_s + more.time_s,
+            self.is_exact and more.is_exact,
         )
 
 

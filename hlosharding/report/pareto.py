@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from hlosharding.report.figures import as_bytes, as_seconds
-from hlosharding.report.svg import LogScale, label, svg_image
+from hlosharding.report.svg import LogScale, label, line_down, line_right, svg_image
 from hlosharding.search import PricedPlan, SearchResult, pareto
 
 _LEFT, _TOP, _WIDTH, _HEIGHT, _BOTTOM = 90, 40, 640, 400, 60  # pixels: room around the plot, and the plot
@@ -34,16 +34,17 @@ def pareto_svg(result: SearchResult) -> str:
     up = LogScale([priced.time_s / priced.batch_size for priced in table], _TOP + _HEIGHT, _TOP)
     best = pareto(table)
     parts = [label(4, 16, f"plans for {result.machine.name}: time of an example against memory of a device")]
-    parts += [_line_down(across.at(size), as_bytes(size)) for size in across.ticks]
-    parts += [_line_right(up.at(moment), as_seconds(moment)) for moment in up.ticks]
+    bottom, right = _TOP + _HEIGHT, _LEFT + _WIDTH
+    parts += [line_down(across.at(size), _TOP, bottom, as_bytes(size), below=18) for size in across.ticks]
+    parts += [line_right(up.at(moment), _LEFT, right, as_seconds(moment)) for moment in up.ticks]
     limit = across.at(result.machine.memory_bytes)
-    if _LEFT <= limit <= _LEFT + _WIDTH:
-        parts.append(f'<path d="M{limit:.1f} {_TOP}V{_TOP + _HEIGHT}" stroke="hsl(0,70%,50%)" stroke-width="2"/>')
+    if _LEFT <= limit <= right:
+        parts.append(f'<path d="M{limit:.1f} {_TOP}V{bottom}" stroke="hsl(0,70%,50%)" stroke-width="2"/>')
     steps = " ".join(f"{x:.1f},{y:.1f}" for x, y in (_place(priced, across, up) for priced in best))
     parts.append(f'<polyline points="{steps}" fill="none" stroke="hsl(210,60%,50%)" stroke-dasharray="4"/>')
     parts += [_point(priced, across, up, is_best=priced in best) for priced in table]
     parts += _names(best, across, up)
-    return svg_image(_LEFT + _WIDTH + 120, _TOP + _HEIGHT + _BOTTOM, parts)
+    return svg_image(right + 120, bottom + _BOTTOM, parts)
 
 
 def pareto_text(result: SearchResult) -> str:
@@ -90,14 +91,3 @@ def _names(best: Iterable[PricedPlan], across: LogScale, up: LogScale) -> Iterat
         if all(abs(x - other) > _NAME_WIDTH or abs(y - height) > _NAME_HEIGHT for other, height in taken):
             taken.append((x, y))
             yield label(x + 8, y - 6, str(priced.plan))
-
-
-def _line_down(x: float, text: str) -> str:
-    bottom = _TOP + _HEIGHT
-    line = f'<path d="M{x:.1f} {_TOP}V{bottom}" stroke="currentColor" stroke-opacity="0.15"/>'
-    return line + label(x, bottom + 18, text, "middle")
-
-
-def _line_right(y: float, text: str) -> str:
-    line = f'<path d="M{_LEFT} {y:.1f}H{_LEFT + _WIDTH}" stroke="currentColor" stroke-opacity="0.15"/>'
-    return line + label(_LEFT - 6, y + 4, text, "end")

@@ -17,7 +17,7 @@ from hlosharding.printable import printable
 from hlosharding.report.figures import as_bytes, as_seconds
 from hlosharding.report.model import Column, Facts, Figure, Kind, Picture, Table, Text, View, fields_of
 from hlosharding.report.places import spelled
-from hlosharding.report.svg import label, svg_image
+from hlosharding.report.svg import label, line_down, line_right, svg_image
 
 _LEFT, _WIDTH, _LANE, _GAP, _CURVE = 118, 842, 34, 10, 150  # pixels
 _TICKS = 8
@@ -162,9 +162,7 @@ def _bar(run: Simulation, some: Sequence[Event], top: int) -> str:
 
 def _time_axis(whole: float, top: int, bottom: int) -> Iterator[str]:
     for moment in _ticks(whole):
-        x = _x(moment, whole)
-        yield f'<path d="M{x:.1f} {top}V{bottom}" stroke="currentColor" stroke-opacity="0.18"/>'
-        yield label(x, bottom + 14, as_seconds(moment), "middle")
+        yield line_down(_x(moment, whole), top, bottom, as_seconds(moment), below=14, opacity=0.18)
 
 
 def _ticks(whole: float) -> list[float]:
@@ -223,9 +221,8 @@ def memory_svg(run: Simulation) -> str:
     points = area_points(levels, _LEFT, _LEFT + _WIDTH, bottom)
     parts = [f'<polygon points="{points}" fill="{COLOURS["products"]}" fill-opacity="0.45"/>']
     for share in (0.0, 0.5, 1.0):
-        y = bottom - share * _CURVE
-        parts.append(f'<path d="M{_LEFT} {y:.1f}H{_LEFT + _WIDTH}" stroke="currentColor" stroke-opacity="0.18"/>')
-        parts.append(label(_LEFT - 8, y + 4, as_bytes(share * peak), "end"))
+        y, size = bottom - share * _CURVE, as_bytes(share * peak)
+        parts.append(line_right(y, _LEFT, _LEFT + _WIDTH, size, before=8, opacity=0.18))
     parts += _time_axis(run.time_s, top, bottom)
     return svg_image(_LEFT + _WIDTH + 24, bottom + 24, parts)
 

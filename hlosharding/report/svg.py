@@ -51,6 +51,18 @@ def box(x: float, y: float, width: float, height: float, colour: str, said: str,
     return f'{drawn} fill="{colour}"><title>{escape(said)}</title></rect>{inside}'
 
 
+def line_down(x: float, top: int, bottom: int, text: str, *, below: int, opacity: float = 0.15) -> str:
+    """A line through a plot, and its value so many pixels below."""
+    line = f'<path d="M{x:.1f} {top}V{bottom}" stroke="currentColor" stroke-opacity="{opacity}"/>'
+    return line + label(x, bottom + below, text, "middle")
+
+
+def line_right(y: float, left: int, right: int, text: str, *, before: int = 6, opacity: float = 0.15) -> str:
+    """The same of one that lies, and its value to the left."""
+    line = f'<path d="M{left} {y:.1f}H{right}" stroke="currentColor" stroke-opacity="{opacity}"/>'
+    return line + label(left - before, y + 4, text, "end")
+
+
 CHARACTER = 7.3
 """Pixels."""
 INK = "#10151d"

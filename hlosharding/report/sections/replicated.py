@@ -69,17 +69,15 @@ def copies_of(about: ReportedProgram) -> list[Copies]:
     >>> [(one.first.name, one.copies, one.wasted_bytes) for one in copies_of(about)]
     [('x', 2, 8.0)]
     """
-    groups: dict[tuple[str, ...], list[Instruction]] = {}
-    lies: dict[tuple[str, ...], HloSharding] = {}
+    groups: dict[tuple[str, ...], list[tuple[Instruction, HloSharding]]] = {}
     spelled: dict[int, str] = {}  # by identity: those that are equal may be spelled otherwise
     for inst, sharding in _replicated(about):
         place = path_of_layers(inst.op_name) if inst.opcode == "parameter" else inst.location
         if id(sharding) not in spelled:
             spelled[id(sharding)] = spell(sharding, about.mesh)
         key = (place or inst.name, inst.opcode, str(inst.shape), spelled[id(sharding)])
-        groups.setdefault(key, []).append(inst)
-        lies[key] = sharding
-    found = (_copies(about, members, lies[key]) for key, members in groups.items())
+        groups.setdefault(key, []).append((inst, sharding))
+    found = (_copies(about, members[0][0], members[-1][1], len(members)) for members in groups.values())
     return sorted((one for one in found if one.copies > 1), key=lambda one: -one.wasted_bytes)
 
 
@@ -95,10 +93,9 @@ def _replicated(about: ReportedProgram) -> Iterator[tuple[Instruction, HloShardi
                 yield inst, sharding
 
 
-def _copies(about: ReportedProgram, members: list[Instruction], sharding: HloSharding) -> Copies:
-    tiles, first = sharding.num_tiles, members[0]
-    copies = max(1, about.partitioned.num_partitions // tiles)
-    return Copies(first, sharding, len(members), copies, first.shape.byte_size / tiles)
+def _copies(about: ReportedProgram, first: Instruction, sharding: HloSharding, times: int) -> Copies:
+    copies = max(1, about.partitioned.num_partitions // sharding.num_tiles)
+    return Copies(first, sharding, times, copies, first.shape.byte_size / sharding.num_tiles)
 
 
 def replicated_view(about: ReportedProgram, found: Sequence[Copies]) -> View:

@@ -16,7 +16,7 @@ from hlosharding.report.model import Column, Kind, Picture, Row, Table, Text, Th
 from hlosharding.report.places import function_place, group_place, line_place, spelled
 from hlosharding.report.sections.reported import ReportedProgram
 from hlosharding.report.streams import COLOURS
-from hlosharding.report.svg import LogScale, label, place, svg_image
+from hlosharding.report.svg import LogScale, label, line_down, line_right, place, svg_image
 
 _LEFT, _TOP, _WIDTH, _HEIGHT = 106, 16, 780, 260
 _SMALLEST, _LARGEST = 3.0, 22.0
@@ -139,13 +139,9 @@ def roofline_svg(groups: Sequence[Group], machine: Machine, peak: float, whole_s
 def _axes(across: LogScale, up: LogScale) -> Iterator[str]:
     bottom, right = _TOP + _HEIGHT, _LEFT + _WIDTH
     for value in _powers(across):
-        x = across.at(value)
-        yield f'<path d="M{x:.1f} {_TOP}V{bottom}" stroke="currentColor" stroke-opacity="0.15"/>'
-        yield label(x, bottom + 15, f"{value:g}", "middle")
+        yield line_down(across.at(value), _TOP, bottom, f"{value:g}", below=15)
     for value in _powers(up):
-        y = up.at(value)
-        yield f'<path d="M{_LEFT} {y:.1f}H{right}" stroke="currentColor" stroke-opacity="0.15"/>'
-        yield label(_LEFT - 6, y + 4, f"{as_large(value)}FLOP/s", "end")
+        yield line_right(up.at(value), _LEFT, right, f"{as_large(value)}FLOP/s")
     yield label(_LEFT + _WIDTH / 2, bottom + 32, "FLOPs a byte of memory", "middle")
 
 
