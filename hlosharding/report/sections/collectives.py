@@ -5,7 +5,6 @@ Floor: report.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +15,6 @@ from hlosharding.report.model import Column, Figure, Kind, Row, Shown, Table, Th
 from hlosharding.report.places import collective_place, line_place, remedy_place, value_place
 from hlosharding.report.sections.reported import Numbered, ReportedProgram
 
-_INSTRUCTION = re.compile(r" for %\S+ \((\S+)\)$")
 _EXPLAINED = 40
 """Rows whose causes are told."""
 _MOST_INSTRUCTIONS = 30_000
@@ -65,7 +63,7 @@ class Alike:
     @property
     def cause(self) -> str:
         """Without the name of the op, which would keep equal layers apart."""
-        return _why(self.first.collective.cause)
+        return self.first.collective.kind_of_cause
 
     @property
     def numbers_text(self) -> str:
@@ -79,7 +77,7 @@ def rank_collectives(about: ReportedProgram) -> list[Alike]:
     groups: dict[tuple[str, ...], list[Numbered]] = {}
     for one in about.collectives:
         found = one.collective
-        key = (found.kind, found.axes or participants(found), str(found.shape), found.location, _why(found.cause))
+        key = (found.kind, found.axes or participants(found), str(found.shape), found.location, found.kind_of_cause)
         groups.setdefault(key, []).append(one)
     return sorted((Alike(tuple(members)) for members in groups.values()), key=lambda group: -group.seconds)
 
@@ -148,8 +146,3 @@ def _thread(about: ReportedProgram, group: Alike) -> Thread:
     numbers = [one.number for one in group.members]
     places = line_place(group.first.collective.location), remedy_place(numbers[0])
     return Thread(tuple(map(collective_place, numbers)), (*ops, *places))
-
-
-def _why(cause: str) -> str:
-    """Without the name of the op, which would keep equal layers apart."""
-    return _INSTRUCTION.sub(r" for \1", cause)
