@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from hlosharding.cost import machines
 from hlosharding.cost.host_offload import leaves_on_host
 from hlosharding.cost.machine import Machine, Overlap, Runtime
 from hlosharding.cost.memory import operand_leaves
@@ -22,7 +21,7 @@ from hlosharding.cost.model import NOTHING_STATED, CostReport, cost
 from hlosharding.cost.simulation import STREAMS, Event, Simulation, Stream
 from hlosharding.cost.step_breakdown import Part, Span, StepBreakdown, find_exposed
 from hlosharding.cost.tasks import Tasks, Times, run_first_ready
-from hlosharding.cost.topology import Topology, machine_of
+from hlosharding.cost.topology import Topology
 from hlosharding.cost.work import CONTROL
 from hlosharding.deep_stack import deep_stack
 from hlosharding.ir import (
@@ -37,7 +36,7 @@ from hlosharding.ir import (
     with_trip_counts,
 )
 from hlosharding.once import remembered
-from hlosharding.spmd import devices_of, module_of
+from hlosharding.spmd import module_of
 
 OVERLAPS: Mapping[str, Overlap] = {
     "all-reduce": "gradients",
@@ -81,7 +80,6 @@ def simulate(
     True
     """
     module = with_trip_counts(module_of(program), trips)
-    machine = machine_of(machine) if machine else machines.h100(devices_of(module).count)
     whole = getattr(program, "whole_program", None)
     return simulate_priced(module, cost(module, machine, combine=combine, runtime=runtime), whole)
 
@@ -343,16 +341,14 @@ class _TaskGraph:
         spans: list[list[Span]] = [[] for _ in STREAMS]
         for number, held in enumerate(self.tasks.lanes[: self.count]):
             if held:
-                bound = self.prices[number % len(self.ops)].bound
-                span = times.start[number], times.end[number]
+                bound, talking = self.prices[number % len(self.ops)].bound, None
                 if isinstance(bound, StepBreakdown):
                     inside += bound
-                    spans[held[0]].append((*span, None))
                 elif held[0] == _COMPUTING:
                     seconds[bound] += self.tasks.seconds[number]
-                    spans[held[0]].append((*span, None))
                 else:
-                    spans[held[0]].append((*span, bound))
+                    talking = bound
+                spans[held[0]].append((times.start[number], times.end[number], talking))
         computing, *others = spans
         for part, more in find_exposed(computing, others, times.makespan).items():
             seconds[part] += more
