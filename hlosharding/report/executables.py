@@ -17,17 +17,11 @@ _WHO = {"planned": "ours, planned", "ours": "ours, compiled", "xla": "XLA's, com
 def executable_view(partitioned: Partitioned, ours: OptimizedProgram, xla: OptimizedProgram, target: str) -> View:
     """XLA's memory analysis of both programs; the collectives of ours as planned, as compiled, and those of XLA's."""
     name, count = partitioned.module.name, partitioned.num_partitions
-    return View(
-        (
-            Text(f"{name} on {count} device{'' if count == 1 else 's'}, compiled for {target}", style="bold"),
-            Facts({"module": name, "num_partitions": count, "target": target}),
-            _memory(ours, xla),
-            collectives_by_kind(
-                {"planned": partitioned.collectives, "ours": ours.collectives, "xla": xla.collectives}, _WHO
-            ),
-        ),
-        schema="hlosharding.compile/1",
-    )
+    head = Text(f"{name} on {count} device{'' if count == 1 else 's'}, compiled for {target}", style="bold")
+    facts = Facts({"module": name, "num_partitions": count, "target": target})
+    found = {"planned": partitioned.collectives, "ours": ours.collectives, "xla": xla.collectives}
+    parts = head, facts, _memory(ours, xla), collectives_by_kind(found, _WHO)
+    return View(parts, schema="hlosharding.compile/1")
 
 
 def _memory(ours: OptimizedProgram, xla: OptimizedProgram) -> Table:

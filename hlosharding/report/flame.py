@@ -62,10 +62,8 @@ def _boxes(calls: Calls, x: float, depth: int, whole_s: float, scale: float) -> 
         return
     name = spelled(calls.name)
     said = f"{name}: {as_seconds(calls.seconds)}, {calls.seconds / whole_s:.1%}"
-    yield place(
-        function_place(calls.name),
-        [box(x, depth * _ROW, calls.seconds * scale, _ROW, function_colour(name), said, name)],
-    )
+    drawn = box(x, depth * _ROW, calls.seconds * scale, _ROW, function_colour(name), said, name)
+    yield place(function_place(calls.name), [drawn])
     for one in sorted(calls.inside.values(), key=lambda one: -one.seconds):
         yield from _boxes(one, x, depth + 1, whole_s, scale)
         x += one.seconds * scale

@@ -69,20 +69,13 @@ def parameters_view(propagated: Propagation, mesh: Any = None) -> View:
     for parameter in propagated.module.entry.parameters:
         sharding = propagated.module.sharding(parameter)
         path = shared_path(parameter.path, (str(parameter.shape), spell(sharding, mesh)), known)
-        rows.append(
-            {
-                "parameter": path,
-                "shape": parameter.shape,
-                "sharding": sharding,
-                "times": 1,
-                "thread": Thread((value_place(parameter.name),)),
-            }
-        )
+        thread = Thread((value_place(parameter.name),))
+        row = {"parameter": path, "shape": parameter.shape, "sharding": sharding, "times": 1, "thread": thread}
+        rows.append(row)
     columns = (Column(key="parameter", heading="parameter"), _SHAPE, _FOUND, _TIMES)
     title = "Parameters, with their layers and moments"
-    return View(
-        (Table(title=title, key="parameters", columns=columns, rows=rows, mesh=mesh, joins=True, thread="thread"),)
-    )
+    table = Table(title=title, key="parameters", columns=columns, rows=rows, mesh=mesh, joins=True, thread="thread")
+    return View((table,))
 
 
 def path_of_layers(path: str) -> str:

@@ -75,10 +75,12 @@ def timeline_svg(run: ScheduleSimulation) -> str:
         parts.append(_memory(run, row, top + _ROW + _MEMORY, peak))
         parts.append(label(4, top + _ROW + _MEMORY - 4, as_bytes(run.memory[row].peak)))
     height = 24 + len(run.classes.members) * (_ROW + _MEMORY + 10)
-    title = label(
-        _LEFT, 14, f"{as_seconds(run.time_s)} on {run.machine.name} ({run.semantics}); below each lane its memory"
-    )
+    title = label(_LEFT, 14, f"{_title(run)}; below each lane its memory")
     return svg_image(_LEFT + _WIDTH + 8, height, [title, *parts])
+
+
+def _title(run: ScheduleSimulation) -> str:
+    return f"{as_seconds(run.time_s)} on {run.machine.name} ({run.semantics})"
 
 
 def _x(run: ScheduleSimulation, moment: float) -> float:
@@ -97,12 +99,8 @@ def _box(run: ScheduleSimulation, event: StepEvent, top: int) -> str:
 def _memory(run: ScheduleSimulation, row: int, bottom: int, peak: float) -> str:
     level = run.memory[row]
     changes = zip(level.times, level.nbytes, strict=True)
-    points = area_points(
-        ((_x(run, float(when)), float(nbytes) / peak * _MEMORY) for when, nbytes in changes),
-        _LEFT,
-        _LEFT + _WIDTH,
-        bottom,
-    )
+    heights = ((_x(run, float(when)), float(nbytes) / peak * _MEMORY) for when, nbytes in changes)
+    points = area_points(heights, _LEFT, _LEFT + _WIDTH, bottom)
     return f'<polygon points="{points}" fill="hsl(210,30%,70%)" fill-opacity="0.5"/>'
 
 
@@ -117,7 +115,7 @@ def schedule_view(run: ScheduleSimulation, *, most: int = 10) -> View:
         **step_record(run.figures),
     )
     usage = Table(
-        title=f"{as_seconds(run.time_s)} on {run.machine.name} ({run.semantics})",
+        title=_title(run),
         key="usage",
         columns=(
             Column(key="devices", heading="devices"),
@@ -137,18 +135,11 @@ def schedule_view(run: ScheduleSimulation, *, most: int = 10) -> View:
         Column(key="step", heading="step", kind=Kind.PROSE),
         Column(key="source_lines", heading="costliest source lines", kind=Kind.PROSE, priority=1),
     )
-    path = Table(
-        title="Critical path",
-        key="critical_path",
-        columns=columns,
-        rows=[_step(run, event) for event in run.critical_path],
-        is_shown=False,
-    )
-    steps = Table(
-        title=f"Critical path: {len(longest)} longest of {len(run.critical_path)} steps",
-        columns=columns,
-        rows=[_step(run, event) for event in sorted(longest, key=lambda event: event.start)],
-    )
+    every = [_step(run, event) for event in run.critical_path]
+    path = Table(title="Critical path", key="critical_path", columns=columns, rows=every, is_shown=False)
+    title = f"Critical path: {len(longest)} longest of {len(every)} steps"
+    in_order = sorted(longest, key=lambda event: event.start)
+    steps = Table(title=title, columns=columns, rows=[_step(run, event) for event in in_order])
     said = Text(timeline_text(run)), Text(run.figures)
     return View((facts, *said, usage, path, steps), schema="hlosharding.schedule-simulation/1")
 

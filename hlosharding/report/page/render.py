@@ -98,18 +98,12 @@ class _PageRenderer:
             case Picture():
                 bars = part.bars if self.has_bars else {}
                 self.timeline = bars or self.timeline
-                yield {
-                    "kind": "picture",
-                    "svg": Markup(titled(part.svg, part.title)),
-                    "title": part.title,
-                    "is_timeline": bool(bars),
-                }
+                svg = Markup(titled(part.svg, part.title))
+                yield {"kind": "picture", "svg": svg, "title": part.title, "is_timeline": bool(bars)}
             case Drawing() if part.sharding.num_tiles <= LARGEST_DRAWING:
-                yield {
-                    "kind": "picture",
-                    "svg": Markup(draw_svg(part.sharding, part.dims)),
-                    "title": printable(part.title) or "Pieces, by the devices that hold them",
-                }
+                svg = Markup(draw_svg(part.sharding, part.dims))
+                title = printable(part.title) or "Pieces, by the devices that hold them"
+                yield {"kind": "picture", "svg": svg, "title": title}
             case Within() if part.is_shown:
                 yield from self._parts(part.view)
             case _:

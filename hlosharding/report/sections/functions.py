@@ -66,13 +66,10 @@ def functions_view(about: ReportedProgram) -> View:
 def _parts(sums: dict[str, _Sums], lines: dict[str, set[str]], root: Calls) -> Iterator[Picture | Table]:
     said = ", ".join(f"{name} {as_seconds(one.own_s)}" for name, one in _dearest(sums)[:5])
     yield Picture(flame_svg(root), f"itself: {said}", "Time by function, callers above what they call")
-    yield Picture(
-        treemap_svg([(name, one.comm_bytes) for name, one in sums.items()]), title="Bytes received, by function"
-    )
-    yield Picture(
-        treemap_svg([(name, one.held_bytes) for name, one in sums.items()]),
-        title="Bytes held when a device holds most, by function",
-    )
+    received = [(name, one.comm_bytes) for name, one in sums.items()]
+    yield Picture(treemap_svg(received), title="Bytes received, by function")
+    held = [(name, one.held_bytes) for name, one in sums.items()]
+    yield Picture(treemap_svg(held), title="Bytes held when a device holds most, by function")
     rows = [_row(name, one, lines[name], root.seconds) for name, one in _dearest(sums)]
     yield Table(key="functions", columns=_FUNCTIONS, rows=rows, total="all", thread="thread")
 

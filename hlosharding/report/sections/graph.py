@@ -64,12 +64,8 @@ def parts_of(about: ReportedProgram) -> list[ComputationPart]:
             continue
         seen.add(computation)
         found.append(ComputationPart(name, tuple(blocks_of(about, computation))))
-        waiting += [
-            (callee, _body_name(op))
-            for op in computation.instructions
-            if op.opcode in CONTROL_FLOW
-            for callee in op.called
-        ]
+        inside = [op for op in computation.instructions if op.opcode in CONTROL_FLOW]
+        waiting += [(callee, _body_name(op)) for op in inside for callee in op.called]
     return [part for part in found if part.blocks and (not part.name or len(part.blocks[0].ops) > 1)]
 
 

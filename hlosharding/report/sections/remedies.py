@@ -73,7 +73,7 @@ def _lines(about: ReportedProgram, best: Suggestion) -> tuple[str, ...]:
 
 def _row(about: ReportedProgram, group: Alike, best: Suggestion) -> Row:
     [(name, sharding)] = best.annotations
-    lines = _lines(about, best)
+    lines, number = _lines(about, best), group.first.number
     verb = "change" if name in best.replaces else "annotate"
     return {
         "numbers": Shown(group.numbers_text, [each.number for each in group.members]),
@@ -83,8 +83,6 @@ def _row(about: ReportedProgram, group: Alike, best: Suggestion) -> Row:
         "saved_bytes": best.bytes_before - best.bytes_received,
         **fields_of(best, "bytes_received flops_before flops"),
         "location": group.first.collective.location,
-        "thread": Thread(
-            (remedy_place(group.first.number),), (collective_place(group.first.number), value_place(name))
-        ),
+        "thread": Thread((remedy_place(number),), (collective_place(number), value_place(name))),
         "lines": Shown("; ".join(lines), lines),
     }

@@ -109,16 +109,14 @@ def replicated_view(about: ReportedProgram, found: Sequence[Copies]) -> View:
 
 
 def _row(about: ReportedProgram, one: Copies, *, explained: bool) -> Row:
-    propagation = about.partitioned.propagation
+    propagation, name = about.partitioned.propagation, one.first.name
     return {
-        "value": Shown(f"%{one.first.name}", one.first.name),
+        "value": Shown(f"%{name}", name),
         **fields_of(one.first, "opcode shape"),
         **fields_of(one, "sharding copies times"),
         "bytes": Figure(one.nbytes),
         "wasted_bytes": Figure(one.wasted_bytes),
         "location": one.location,
-        "detail": explanations_view([propagation.explain(one.first.name)]) if explained and propagation else None,
-        "thread": Thread(
-            (copies_place(one.first.name),), (value_place(one.first.name), line_place(one.first.location))
-        ),
+        "detail": explanations_view([propagation.explain(name)]) if explained and propagation else None,
+        "thread": Thread((copies_place(name),), (value_place(name), line_place(one.first.location))),
     }

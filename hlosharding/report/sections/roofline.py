@@ -96,16 +96,15 @@ def roofline_view(about: ReportedProgram) -> View:
     peak = machine.flops(max(types, key=types.__getitem__)) if types else machine.vector_flops
     whole_s = sum(group.seconds for group in groups)
     drawn = [group for group in groups if group.flops and group.bytes][:_MOST_DRAWN]
-    picture = Picture(
-        roofline_svg(drawn, machine, peak, whole_s), title="FLOPs a second over FLOPs a byte, with the roof"
-    )
+    svg = roofline_svg(drawn, machine, peak, whole_s)
+    picture = Picture(svg, title="FLOPs a second over FLOPs a byte, with the roof")
     rows = [_row(group, machine, peak, whole_s) for group in groups]
     table = Table(key="groups", columns=_GROUPS, rows=rows, total="all", thread="thread")
     return View((*([picture] if drawn else []), Text(about.simulation.figures), table))
 
 
 def _row(group: Group, machine: Machine, peak: float, whole_s: float) -> Row:
-    roof = roof_at(group, machine, peak)
+    roof, lines = roof_at(group, machine, peak), map(line_place, sorted(group.lines))
     return {
         "group": group.name,
         **fields_of(group, "flops bytes intensity rate"),
@@ -113,9 +112,7 @@ def _row(group: Group, machine: Machine, peak: float, whole_s: float) -> Row:
         "bound": max(group.bounds, key=group.bounds.__getitem__),
         "time_s": group.seconds,
         "share": group.seconds / whole_s if whole_s else 0.0,
-        "thread": Thread(
-            (group_place(group.name),), (function_place(group.function), *map(line_place, sorted(group.lines)))
-        ),
+        "thread": Thread((group_place(group.name),), (function_place(group.function), *lines)),
     }
 
 
