@@ -87,12 +87,8 @@ def _ancestors(computation: Computation, ops: list[Instruction]) -> dict[int, in
     before: dict[Instruction, int] = {}
     found: dict[int, int] = {}
     for op in computation.instructions:
-        bits = 0
-        for operand in op.operands:
-            if operand in before:
-                bits |= before[operand]
-        for operand in op.control_predecessors:
-            bits |= before.get(operand, 0)
+        awaited = (*op.operands, *op.control_predecessors)
+        bits = reduce(or_, [before[each] for each in awaited if each in before], 0)
         n = number.get(op)
         if n is not None:
             found[n] = bits

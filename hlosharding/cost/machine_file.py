@@ -230,9 +230,7 @@ def _figures_of(kind: type[Link | Nccl], name: str, value: Any) -> Any:
         *most, last = keys
         lacks = "".join(f", it lacks {key}" for key in keys if isinstance(value, Mapping) and key not in value)
         raise CostError(f"{name} is a table with {', '.join(most)} and {last}{lacks}", where=f"{name} = {value!r}")
-    return kind(
-        **{key: float(_number(f"{name}.{key}", each)) for key, each in cast("Mapping[str, Any]", value).items()}
-    )
+    return kind(**dict(_rates(name, value)))
 
 
 def _rates(name: str, value: Any) -> tuple[tuple[str, float], ...]:

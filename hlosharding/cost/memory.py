@@ -183,9 +183,8 @@ class _Memory:
     def inner_bytes(self, op: Instruction) -> int:
         """Bytes an op's computations need beyond its operands and results."""
         if op.opcode == "while":
-            return max(
-                0, *(self.inner_peak(part, owned=True) - self.byte_size(part.parameters[0]) for part in while_parts(op))
-            )
+            parts = while_parts(op)
+            return max(0, *(self.inner_peak(part, owned=True) - self.byte_size(part.parameters[0]) for part in parts))
         if op.opcode in ("conditional", "call"):
             return max(0, *(self._beyond(callee) for callee in op.called))
         return 0

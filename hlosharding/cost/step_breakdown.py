@@ -79,9 +79,8 @@ class StepBreakdown:
     def __str__(self) -> str:
         if not self.total_s:
             return "takes no time"
-        return "bound by " + ", ".join(
-            self._share(*each) for each in self.by_bound.items() if each[1] >= _LEAST * self.total_s
-        )
+        shares = (self._share(*each) for each in self.by_bound.items() if each[1] >= _LEAST * self.total_s)
+        return f"bound by {', '.join(shares)}"
 
     def _share(self, bound: str, seconds: float) -> str:
         own = {name: getattr(self, part) / self.total_s for part, (of, name) in PARTS.items() if of == bound}

@@ -145,11 +145,7 @@ def _values_read(op: Instruction) -> Sequence[Instruction]:
 
 
 def _price_part(
-    op: Instruction,
-    scores: _Scores,
-    passes: tuple[bool, ...],
-    rows: dict[Instruction, Priced],
-    report: CostReport,
+    op: Instruction, scores: _Scores, passes: tuple[bool, ...], rows: dict[Instruction, Priced], report: CostReport
 ) -> UnfusedAttention:
     own = [rows[each] for each in scores.kernels if each in rows]
     fused = [_fused_work(op, is_backward) for is_backward in passes]

@@ -65,10 +65,8 @@ def difference_view(found: Difference, *, names: tuple[str, str] = ("before", "a
     """
     old, new = names
     is_same = () if found.shardings or not found.has_values else (Text("No sharding differs."),)
-    costs = (
-        Within("cost_before", cost_view(found.before), is_shown=False),
-        Within("cost_after", cost_view(found.after), is_shown=False),
-    )
+    sides = (("cost_before", found.before), ("cost_after", found.after))
+    costs = [Within(key, cost_view(cost), is_shown=False) for key, cost in sides]
     compared = comparison(found.after, found.before, names=(new, old))
     tables = (_differing(found, names, most), *is_same, _moved(found, names, most))
     facts = Facts(fields_of(found, "is_same only_before only_after"))

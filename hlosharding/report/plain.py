@@ -65,10 +65,8 @@ def plain(table: Table) -> PlainTable:
 
 def row_lines(table: Table) -> list[str]:
     """The rows of a table that has no grid."""
-    found = plain(table)
-    return [
-        table.line.format(**{c.key: text for c, text in zip(found.columns, row, strict=True)}) for row in found.rows
-    ]
+    keys = [column.key for column in table.columns]
+    return [table.line.format(**dict(zip(keys, row, strict=True))) for row in plain(table).rows]
 
 
 def joined_rows(table: Table) -> list[Row]:

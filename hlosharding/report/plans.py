@@ -5,6 +5,8 @@ Floor: report.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hlosharding.plans import ExportedPlan
 from hlosharding.report.model import Column, Drawing, Facts, Kind, Lines, Row, Shown, Table, Text, View, fields_of
 from hlosharding.reshard import ReshardPlan
@@ -48,10 +50,8 @@ def exported_view(plan: ExportedPlan) -> View:
     ['Arguments', 'Results', 'Constraints']
     """
     axes = dict(zip(plan.mesh.names, plan.mesh.sizes, strict=True))
-    arguments, results = (
-        Table(title=title, key=key, columns=_EDGE, rows=[_edge(*each) for each in edge])
-        for title, key, edge in (("Arguments", "arguments", plan.arguments), ("Results", "results", plan.results))
-    )
+    edges = (("Arguments", plan.arguments), ("Results", plan.results))
+    tables = [Table(title=title, key=title.lower(), columns=_EDGE, rows=_edge_rows(edge)) for title, edge in edges]
     lines: list[Row] = [
         {
             **fields_of(one, "location expression shape"),
@@ -62,15 +62,13 @@ def exported_view(plan: ExportedPlan) -> View:
     ]
     constraints = Table(title="Constraints", key="constraints", columns=_LINES, rows=lines, is_shown=bool(lines))
     facts = Facts({"module": plan.stock.name, "mesh": axes})
-    return View(
-        (facts, arguments, results, constraints, Lines("unsaid", plan.unsaid, label="left to XLA")),
-        schema="hlosharding.export/1",
-    )
+    unsaid = Lines("unsaid", plan.unsaid, label="left to XLA")
+    return View((facts, *tables, constraints, unsaid), schema="hlosharding.export/1")
 
 
-def _edge(name: str, spec: object) -> Row:
-    said = None if spec is None else str(spec)
-    return {"name": name, "spec": Shown(said or "left to XLA", said)}
+def _edge_rows(edge: Iterable[tuple[str, object]]) -> list[Row]:
+    said = [(name, None if spec is None else str(spec)) for name, spec in edge]
+    return [{"name": name, "spec": Shown(spec or "left to XLA", spec)} for name, spec in said]
 
 
 _EDGE = (Column(key="name", heading="name"), Column(key="spec", heading="PartitionSpec"))

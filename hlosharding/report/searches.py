@@ -38,9 +38,7 @@ def search_view(result: SearchResult, *, most: int = 10, what_if: Sequence[WhatI
         most=most,
         empty="none could be priced",
     )
-    refused = refused_plans(
-        [{"plan": str(each.plan), "batch_size": each.batch_size, "why": why} for each, why in result.refused], most
-    )
+    refused = [{"plan": str(each.plan), "batch_size": each.batch_size, "why": why} for each, why in result.refused]
     facts = Facts.of(
         machine=result.machine.name,
         priced=len(result.table),
@@ -52,8 +50,8 @@ def search_view(result: SearchResult, *, most: int = 10, what_if: Sequence[WhatI
     present = [_present(result.present)] if result.present is not None else []
     said = Text("\n".join(filter(None, (result.notes, _counted(result)))))
     drawn = Picture(pareto_svg(result), pareto_text(result), "Plans: time against memory")
-    parts = facts, Text(result.headline), _runners_up(result), changes, *present, said, plans, drawn, refused
-    return View(parts, schema="hlosharding.search/2")
+    parts = facts, Text(result.headline), _runners_up(result), changes, *present, said, plans, drawn
+    return View((*parts, refused_plans(refused, most)), schema="hlosharding.search/2")
 
 
 def _plan_columns(result: SearchResult) -> tuple[Column, ...]:

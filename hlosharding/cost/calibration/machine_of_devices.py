@@ -134,11 +134,7 @@ def _base(devices: Sequence[Any]) -> Machine:
 
 
 def fit_to_probes(
-    base: Machine,
-    wanted: Sequence[Probe],
-    measure: Callable[[Probe], float],
-    *,
-    progress: Progress | None = None,
+    base: Machine, wanted: Sequence[Probe], measure: Callable[[Probe], float], *, progress: Progress | None = None
 ) -> Calibration:
     """Fit `base` to what `measure` tells of the probes, in seconds."""
     measured: dict[Probe, float] = {}

@@ -71,14 +71,8 @@ def all_probes(num_devices: int, *, dtypes: Sequence[str] = ("f32", "bf16"), lar
     sizes = [size for size in (64, 128, 256, 512, 1024, 2048, 4096, 8192) if size <= largest]
     squares = [product_probe(size, size, size, dtype) for dtype in dtypes for size in sizes]
     flat = [product_probe(size, size // 4, size * 2) for size in sizes[2:]]
-    return [
-        call_probe(),
-        launch_probe(),
-        *squares,
-        *flat,
-        *memory_probes(largest),
-        *collective_probes(num_devices, largest),
-    ]
+    local = [call_probe(), launch_probe(), *squares, *flat, *memory_probes(largest)]
+    return [*local, *collective_probes(num_devices, largest)]
 
 
 def call_probe() -> Probe:

@@ -45,9 +45,8 @@ def comparison_section(about: ReportedProgram, other: Any, names: tuple[str, str
     """
     module = other.module if isinstance(other, OptimizedProgram) else other
     ours, theirs = about.partitioned.cost, cost(module, about.partitioned.machine)
-    kinds = collectives_by_kind(
-        {"ours": ours.collectives, "theirs": theirs.collectives}, {"ours": names[0], "theirs": names[1]}
-    )
+    found = {"ours": ours.collectives, "theirs": theirs.collectives}
+    kinds = collectives_by_kind(found, dict(zip(found, names, strict=True)))
     lines = [_by_line(ours, theirs, names)] if any(theirs.by_location) else []  # compiled programs may name none
     their_own = [_of_xla(about, other.collectives)] if isinstance(other, OptimizedProgram) else []
     return View((comparison(ours, theirs, names), kinds, *their_own, *lines))
