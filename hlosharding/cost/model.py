@@ -165,16 +165,13 @@ class CostReport(InNotebooks):
             totals[key(row.instruction)] += row
         return dict(sorted(totals.items(), key=lambda item: (-item[1].time_s, item[0])))
 
-    @property
-    def _moved(self) -> str:
-        return f", {self.host_s * 1e3:.3g} to the host and back" if self.host_s else ""
-
     def __str__(self) -> str:
         guess = "~" if self.guessed_loops else ""
+        moved = f", {self.host_s * 1e3:.3g} to the host and back" if self.host_s else ""
         return (
             f"{guess}{self.flops:.4g} FLOP, {guess}{self.comm_bytes:.4g} bytes received,"
             f" peak {self.peak_memory_bytes / 1e6:,.1f} MB, {guess}{self.time_s * 1e3:.3g} ms on {self.machine.name}"
-            f" ({self.compute_s * 1e3:.3g} compute, {self.comm_s * 1e3:.3g} collectives{self._moved})"
+            f" ({self.compute_s * 1e3:.3g} compute, {self.comm_s * 1e3:.3g} collectives{moved})"
             + (f", {self.host_memory_bytes / 1e6:,.1f} MB on the host" if self.host_memory_bytes else "")
             + "".join(f"; {loop}" for loop in self.guessed_loops)
         )

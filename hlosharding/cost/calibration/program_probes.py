@@ -5,7 +5,6 @@ Floor: cost.  Reads a traced module; knows nothing of how probes are measured.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from hlosharding.cost.calibration.probes import PRODUCT, Probe
@@ -54,25 +53,22 @@ def _dot(op: Instruction) -> Any:
 
 
 def _convolution(op: Instruction) -> Any:
-    return partial(_convolve, op.conv_dims, tuple(op.window), op.feature_group_count, op.batch_group_count)
+    dims, window, groups = op.conv_dims, tuple(op.window), (op.feature_group_count, op.batch_group_count)
 
+    def compute(x: Any, y: Any) -> Any:
+        from jax import lax
 
-def _convolve(dims: Any, window: Any, features: int, batches: int, x: Any, y: Any) -> Any:
-    from jax import lax
+        numbers = lax.ConvDimensionNumbers(
+            (dims.input_batch_dimension, dims.input_feature_dimension, *dims.input_spatial_dimensions),
+            (
+                dims.kernel_output_feature_dimension,
+                dims.kernel_input_feature_dimension,
+                *dims.kernel_spatial_dimensions,
+            ),
+            (dims.output_batch_dimension, dims.output_feature_dimension, *dims.output_spatial_dimensions),
+        )
+        strides, padding = [w.stride for w in window], [(w.padding_low, w.padding_high) for w in window]
+        dilations = [w.base_dilation for w in window], [w.window_dilation for w in window]
+        return lax.conv_general_dilated(x, y, strides, padding, *dilations, numbers, *groups)
 
-    numbers = lax.ConvDimensionNumbers(
-        (dims.input_batch_dimension, dims.input_feature_dimension, *dims.input_spatial_dimensions),
-        (dims.kernel_output_feature_dimension, dims.kernel_input_feature_dimension, *dims.kernel_spatial_dimensions),
-        (dims.output_batch_dimension, dims.output_feature_dimension, *dims.output_spatial_dimensions),
-    )
-    return lax.conv_general_dilated(
-        x,
-        y,
-        [w.stride for w in window],
-        [(w.padding_low, w.padding_high) for w in window],
-        [w.base_dilation for w in window],
-        [w.window_dilation for w in window],
-        numbers,
-        features,
-        batches,
-    )
+    return compute

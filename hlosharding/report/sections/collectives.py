@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hlosharding.compiler import CollectiveExplanation
 from hlosharding.report.collectives import participants
 from hlosharding.report.explanations import collective_explanations_view
-from hlosharding.report.model import Column, Figure, Kind, Row, Shown, Table, Thread, View
+from hlosharding.report.model import Cell, Column, Figure, Kind, Shown, Table, Thread, View
 from hlosharding.report.places import collective_place, line_place, remedy_place, value_place
 from hlosharding.report.sections.reported import Numbered, ReportedProgram
 
@@ -109,10 +109,7 @@ def ranked_collectives_view(
     table = Table(
         key="collectives",
         columns=_COLUMNS,
-        rows=[
-            {**_row(group, whole_s), "detail": details.get(group.first.number), "thread": _thread(about, group)}
-            for group in groups
-        ],
+        rows=[_row(about, group, whole_s) | {"detail": details.get(group.first.number)} for group in groups],
         mesh=about.mesh,
         total="all",
         empty="there are none",
@@ -122,7 +119,7 @@ def ranked_collectives_view(
     return View((table,))
 
 
-def _row(group: Alike, whole_s: float) -> Row:
+def _row(about: ReportedProgram, group: Alike, whole_s: float) -> dict[str, Cell]:
     one = group.first.collective
     return {
         "numbers": Shown(group.numbers_text, [each.number for each in group.members]),
@@ -135,6 +132,7 @@ def _row(group: Alike, whole_s: float) -> Row:
         "share": group.seconds / whole_s if whole_s else 0.0,
         "location": one.location,
         "cause": group.cause,
+        "thread": _thread(about, group),
     }
 
 

@@ -41,13 +41,13 @@ def files_view(about: ReportedProgram) -> View:
     for line, part in about.partitioned.cost.by_location.items():
         # From the right: a path may have a colon of its own.
         files[line.rpartition(":")[0]][line] = part
-    largest, whole_s = _largest_by_line(about), about.partitioned.cost.time_s
+    largest = _largest_by_line(about)
     dearest = sorted(files.items(), key=lambda item: -sum(part.time_s for part in item[1].values()))
     rows: list[Row] = [
         {
             "file": Shown(file or "(unknown)", file),
-            **_figures(add_subtotals(lines.values()), whole_s),
-            "detail": View((_lines_table(about, lines, largest, whole_s),)),
+            **_figures(about, add_subtotals(lines.values())),
+            "detail": View((_lines_table(about, lines, largest),)),
         }
         for file, lines in dearest
     ]
@@ -55,28 +55,26 @@ def files_view(about: ReportedProgram) -> View:
     return View((table,))
 
 
-def _lines_table(
-    about: ReportedProgram, lines: dict[str, Subtotal], largest: dict[str, Instruction], whole_s: float
-) -> Table:
-    rows = [_line_row(about, line, part, largest.get(line), whole_s) for line, part in lines.items()]
+def _lines_table(about: ReportedProgram, lines: dict[str, Subtotal], largest: dict[str, Instruction]) -> Table:
+    rows = [_line_row(about, line, part, largest.get(line)) for line, part in lines.items()]
     return Table(key="lines", columns=_LINES, rows=rows, mesh=about.mesh, thread="thread")
 
 
-def _line_row(about: ReportedProgram, line: str, part: Subtotal, value: Instruction | None, whole_s: float) -> Row:
+def _line_row(about: ReportedProgram, line: str, part: Subtotal, value: Instruction | None) -> Row:
     return {
         "location": Shown(line or "(unknown)", line),
-        **_figures(part, whole_s),
+        **_figures(about, part),
         "shape": value.shape if value is not None else "",
         "sharding": about.sharding(value) if value is not None else "",
         "thread": Thread((line_place(line),)) if line else None,
     }
 
 
-def _figures(part: Subtotal, whole_s: float) -> Row:
+def _figures(about: ReportedProgram, part: Subtotal) -> Row:
     return {
         "instructions": part.instructions,
         **figures_of(part, "flops comm_bytes time_s", is_exact=part.is_exact),
-        "share": part.time_s / whole_s if whole_s else 0.0,
+        "share": about.share_of_time(part.time_s),
     }
 
 

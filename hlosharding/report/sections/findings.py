@@ -80,9 +80,8 @@ def _finding(what: str, figure: Shown, which: str, **more: Cell) -> Row:
 
 def _timed(about: ReportedProgram, what: str, seconds: float, which: str, **more: Cell) -> tuple[float, Row]:
     """What takes time, and how much."""
-    whole_s = about.partitioned.cost.time_s
-    share = seconds / whole_s if whole_s else 0.0
-    return seconds, _finding(what, Shown(as_seconds(seconds), seconds), which, share=share, **more)
+    figure, share = Shown(as_seconds(seconds), seconds), about.share_of_time(seconds)
+    return seconds, _finding(what, figure, which, share=share, **more)
 
 
 def _by_number(remedies: View | None) -> dict[int, Mapping[str, Any]]:

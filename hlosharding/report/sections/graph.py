@@ -79,24 +79,23 @@ def _body_name(op: Instruction) -> str:
 
 def graph_view(about: ReportedProgram, parts: Sequence[ComputationPart]) -> View:
     """A table for each part; a block opens to its ops, each with its sharding and what moves for it."""
-    whole_s = about.partitioned.cost.time_s
-    tables = [_table(about, part, whole_s) for part in parts]
+    tables = [_table(about, part) for part in parts]
     rows = [{"inside": part.name, **row} for part, table in zip(parts, tables, strict=True) for row in table.rows]
     return View((*tables, Table(key="blocks", columns=_BLOCKS, rows=rows, is_shown=False)))
 
 
-def _table(about: ReportedProgram, part: ComputationPart, whole_s: float) -> Table:
+def _table(about: ReportedProgram, part: ComputationPart) -> Table:
     return Table(
         title=f"Inside {part.name}" if part.name else "",
         columns=_BLOCKS,
-        rows=[_block_row(about, block, whole_s) for block in part.blocks],
+        rows=[_block_row(about, block) for block in part.blocks],
         mesh=about.mesh,
         total="all" if len(part.blocks) > 1 else "",
         detail="detail",
     )
 
 
-def _block_row(about: ReportedProgram, block: Block, whole_s: float) -> Row:
+def _block_row(about: ReportedProgram, block: Block) -> Row:
     sums, result = about.total(block.members), result_of(block)
     return {
         "block": Shown(f"{block.title}{' (backward)' if block.direction else ''}", block.title),
@@ -107,7 +106,7 @@ def _block_row(about: ReportedProgram, block: Block, whole_s: float) -> Row:
         "flops": Figure(sums.flops, is_exact=sums.is_exact),
         "num_collectives": sum(len(about.collectives_of.get(op, ())) for op in block.members),
         **figures_of(sums, "comm_bytes time_s", is_exact=sums.is_exact),
-        "share": sums.time_s / whole_s if whole_s else 0.0,
+        "share": about.share_of_time(sums.time_s),
         "result_shape": result.shape,
         "result": about.sharding(result),
         "detail": View((_ops_table(about, block),)),

@@ -98,11 +98,9 @@ def _block(about: ReportedProgram, block: Block, top: float) -> Iterator[str]:
 
 def _time_bar(about: ReportedProgram, block: Block, top: float) -> Iterator[str]:
     """How much of the whole time, and of that how much communicating."""
-    whole_s = about.partitioned.cost.time_s
-    sums = about.total(block.members)
+    sums, y = about.total(block.members), top + 11
     talking = sum(one.seconds for op in block.members for one in about.collectives_of.get(op, ()))
-    share, talks = (sums.time_s / whole_s, talking / whole_s) if whole_s else (0.0, 0.0)
-    y = top + 11
+    share, talks = map(about.share_of_time, (sums.time_s, talking))
     yield _box(_BAR, y, _BAR_WIDTH, 9, "none", fill_opacity=0.12)
     yield _bar(_BAR, y, share * _BAR_WIDTH, COLOURS["products"])
     yield _bar(_BAR + (share - talks) * _BAR_WIDTH, y, talks * _BAR_WIDTH, COLOURS["all-reduce"])

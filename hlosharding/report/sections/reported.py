@@ -123,6 +123,11 @@ class ReportedProgram:
                 found[op] += row
         return dict(found)
 
+    def share_of_time(self, seconds: float) -> float:
+        """Of the whole program's, as priced."""
+        whole_s = self.partitioned.cost.time_s
+        return seconds / whole_s if whole_s else 0.0
+
     def total(self, ops: Iterable[Instruction]) -> Subtotal:
         """Of several ops of the whole program."""
         return add_subtotals(self.figures[op] for op in ops if op in self.figures)
