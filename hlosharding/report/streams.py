@@ -141,8 +141,7 @@ def _together(run: Simulation, events: Sequence[Event], narrow: float = 1.0) -> 
     """Each event, or neighbours that are narrower than so many pixels together."""
     group: list[Event] = []
     for event in events:
-        is_near = bool(group) and _x(event.end, run.time_s) - _x(group[0].start, run.time_s) < narrow
-        if group and not is_near:
+        if group and _x(event.end, run.time_s) - _x(group[0].start, run.time_s) >= narrow:
             yield group
             group = []
         group.append(event)

@@ -5,7 +5,7 @@ Floor: cost.  A probe is a value: its sizes, and the op as a function of JAX arr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
@@ -62,14 +62,14 @@ class Probe:
         return f"{self.kind} {arrays}" + (f" over {self.group}" if self.group > 1 else "")
 
 
-def all_probes(num_devices: int, *, dtypes: Sequence[str] = ("f32", "bf16"), largest: int = 2048) -> list[Probe]:
+def all_probes(num_devices: int, *, largest: int = 2048) -> list[Probe]:
     """A grid over all that a machine's figures tell of; `largest`: rows of the largest product.
 
     >>> {probe.kind for probe in all_probes(1)} == {CALL, LAUNCH, PRODUCT, STREAM, ARITHMETIC}
     True
     """
     sizes = [size for size in (64, 128, 256, 512, 1024, 2048, 4096, 8192) if size <= largest]
-    squares = [product_probe(size, size, size, dtype) for dtype in dtypes for size in sizes]
+    squares = [product_probe(size, size, size, dtype) for dtype in ("f32", "bf16") for size in sizes]
     flat = [product_probe(size, size // 4, size * 2) for size in sizes[2:]]
     local = [call_probe(), launch_probe(), *squares, *flat, *memory_probes(largest)]
     return [*local, *collective_probes(num_devices, largest)]
@@ -91,7 +91,7 @@ def product_probe(rows: int, depth: int, columns: int, dtype: str = "f32") -> Pr
     return Probe(kind=PRODUCT, dtype=dtype, operands=((rows, depth), (depth, columns)), work=work, compute=matmul)
 
 
-def memory_probes(largest: int = 2048) -> Iterator[Probe]:
+def memory_probes(largest: int) -> Iterator[Probe]:
     """Elementwise ops: some that move much, some that compute much."""
     for rows in (128, 256, 512, 1024, 2048, 4096):
         if rows <= largest:
@@ -111,7 +111,7 @@ def elementwise_probe(
     return Probe(kind=kind, operands=(dims,), work=work, compute=compute)
 
 
-def collective_probes(num_devices: int, largest: int = 2048) -> Iterator[Probe]:
+def collective_probes(num_devices: int, largest: int) -> Iterator[Probe]:
     """Every kind, over groups of every size that halving leaves, with messages of every size."""
     groups = [size for size in _halve(num_devices) if size > 1]
     for group in groups:
