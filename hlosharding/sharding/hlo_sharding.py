@@ -6,6 +6,7 @@ Floor: sharding.  Stands above its readers and writers; what a sharding is made 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,6 @@ class HloSharding(ShardingValue):
     >>> str(HloSharding.iota_tile((4, 2), (2, 4), (1, 0)))
     '{devices=[4,2]<=[2,4]T(1,0)}'
     """
-
-    __slots__ = ()
 
     # ---- text and message
 
@@ -59,12 +58,11 @@ class HloSharding(ShardingValue):
 
     def to_string(self, *, metadata: bool = False) -> str:
         """XLA's text, with or without metadata."""
-        if metadata:
-            return print_sharding(self, metadata=True)
-        if self._text is None:
-            object.__setattr__(self, "_text", print_sharding(self, metadata=False))
-        assert self._text is not None
-        return self._text
+        return print_sharding(self, metadata=True) if metadata else self._text
+
+    @cached_property
+    def _text(self) -> str:
+        return print_sharding(self)
 
     # ---- questions (over a tuple: true of all leaves, unless they say otherwise)
 

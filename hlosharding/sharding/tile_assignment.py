@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import count
 from threading import RLock
 from typing import ClassVar, NamedTuple, NoReturn
@@ -83,16 +84,10 @@ class TileAssignment:
     True
     """
 
-    __slots__ = ("__weakref__", "_array", "_flat", "_hash", "_meaning", "dims", "iota", "num_elements", "uid")
-
     dims: Dims
     iota: IotaTile | None
     num_elements: int
     uid: int
-    _flat: Dims | None
-    _array: npt.NDArray[np.int64] | None
-    _meaning: TileAssignment | None
-    _hash: int | None
     _interned: ClassVar[WeakValueDictionary[tuple[Dims, ...], TileAssignment]] = WeakValueDictionary()
 
     @classmethod
@@ -113,12 +108,7 @@ class TileAssignment:
             raise ShardingError(f"{perm} is no permutation of the {len(given)} reshape dims")
         if math.prod(dims) != math.prod(given):
             raise ShardingError(f"{list(dims)} holds {math.prod(dims)} tiles, {list(given)} {math.prod(given)} devices")
-        return cls._from_canonical(dims, *_canonical_iota(given, perm))
-
-    @classmethod
-    def _from_canonical(cls, dims: Dims, reshape_dims: Dims, perm: Dims) -> TileAssignment:
-        found = cls._interned.get((dims, reshape_dims, perm))
-        return found if found is not None else cls._new(dims, IotaTile(dims, reshape_dims, perm), None)
+        return cls._spelled(dims, *_canonical_iota(given, perm))
 
     @classmethod
     def from_flat(cls, dims: Sequence[int], devices: Sequence[int]) -> TileAssignment:
@@ -130,8 +120,7 @@ class TileAssignment:
         dims, flat = tuple(map(int, dims)), tuple(map(int, devices))
         if math.prod(dims) != len(flat) or not dims or not flat:
             raise ShardingError(f"{list(dims)} needs {math.prod(dims)} devices, got {len(flat)}")
-        found = cls._interned.get((dims, flat))
-        return found if found is not None else cls._new(dims, None, flat)
+        return cls._spelled(dims, flat)
 
     @classmethod
     def from_array(cls, array: npt.ArrayLike) -> TileAssignment:
@@ -147,23 +136,23 @@ class TileAssignment:
         return tiles if isinstance(tiles, TileAssignment) else cls.from_array(tiles)
 
     @classmethod
-    def _new(cls, dims: Dims, iota: IotaTile | None, flat: Dims | None) -> TileAssignment:
-        key = (dims, flat) if iota is None and flat is not None else (dims, *(iota or ())[1:])
+    def _spelled(cls, *spelling: Dims) -> TileAssignment:
+        """The one of this spelling: tile counts, and behind them either the rest of an iota or all devices."""
+        found = cls._interned.get(spelling)
+        if found is not None:
+            return found
         with INTERNING:
-            # Looked for once more: another thread may have entered it since the caller looked.
-            found = cls._interned.get(key)
-            return found if found is not None else cls._fill(key, dims, iota, flat)
+            # Looked for once more: another thread may have entered it since.
+            return cls._interned.get(spelling) or cls._new(*spelling)
 
     @classmethod
-    def _fill(cls, key: tuple[Dims, ...], dims: Dims, iota: IotaTile | None, flat: Dims | None) -> TileAssignment:
+    def _new(cls, dims: Dims, *rest: Dims) -> TileAssignment:
         if len(dims) > _MOST_TILE_DIMS:
             raise ShardingError(f"tiles along {len(dims)} dims, {_MOST_TILE_DIMS} are the most")
         self = object.__new__(cls)
-        values = (dims, iota, flat, math.prod(dims), next(_uids), None, None, None)
-        names = ("dims", "iota", "_flat", "num_elements", "uid", "_array", "_meaning", "_hash")
-        for name, value in zip(names, values, strict=True):
-            object.__setattr__(self, name, value)
-        cls._interned[key] = self
+        spelled = {"iota": IotaTile(dims, *rest)} if len(rest) == 2 else {"iota": None, "flat": rest[0]}
+        vars(self).update(spelled, dims=dims, num_elements=math.prod(dims), uid=next(_uids))
+        cls._interned[(dims, *rest)] = self
         return self
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -174,42 +163,29 @@ class TileAssignment:
             return TileAssignment.from_iota, tuple(self.iota)
         return TileAssignment.from_flat, (self.dims, self.flat)
 
-    @property
+    @cached_property
     def flat(self) -> Dims:
         """Device ids in row-major order."""
-        if self._flat is None:
-            assert self.iota is not None
-            object.__setattr__(self, "_flat", tuple(self.array.ravel().tolist()))
-        assert self._flat is not None
-        return self._flat
+        return tuple(self.array.ravel().tolist())
 
-    @property
+    @cached_property
     def array(self) -> npt.NDArray[np.int64]:
         """Device ids as a read-only array of shape `dims`."""
-        if self._array is None:
-            array = _numbered(self.iota) if self.iota is not None else np.array(self.flat, np.int64)
-            array = array.reshape(self.dims)
-            array.setflags(write=False)
-            object.__setattr__(self, "_array", array)
-        assert self._array is not None
-        return self._array
+        found = _numbered(self.iota) if self.iota is not None else np.array(self.flat, np.int64)
+        found = found.reshape(self.dims)
+        found.setflags(write=False)
+        return found
 
     @property
     def first(self) -> int:
         """The device of tile 0."""
         return 0 if self.iota is not None else self.flat[0]
 
-    @property
+    @cached_property
     def meaning(self) -> TileAssignment:
         """The one representative of all spellings of this array: iota where one exists."""
-        if self._meaning is None:
-            object.__setattr__(self, "_meaning", self if self.iota is not None else self._as_iota() or self)
-        assert self._meaning is not None
-        return self._meaning
-
-    def _as_iota(self) -> TileAssignment | None:
-        found = find_iota(self.array)
-        return None if found is None else TileAssignment._from_canonical(self.dims, *found)
+        found = find_iota(self.array) if self.iota is None else None
+        return self if found is None else TileAssignment._spelled(self.dims, *found)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -219,13 +195,12 @@ class TileAssignment:
         return self.dims == other.dims and self.meaning is other.meaning
 
     def __hash__(self) -> int:
-        if self._hash is None:
-            same = self.meaning
-            object.__setattr__(
-                self, "_hash", hash(tuple(same.iota) if same.iota is not None else (same.dims, same.flat))
-            )
-        assert self._hash is not None
         return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        same = self.meaning
+        return hash(tuple(same.iota) if same.iota is not None else (same.dims, same.flat))
 
     def reshape(self, dims: Sequence[int]) -> TileAssignment:
         """The same devices in the same order, under other tile counts; an iota stays an iota.
@@ -239,7 +214,7 @@ class TileAssignment:
         if math.prod(dims) != self.num_elements:
             raise ShardingError(f"{self} cannot be reshaped to {list(dims)}: {math.prod(dims)} tiles")
         if self.iota is not None:
-            return TileAssignment._from_canonical(dims, self.iota.reshape_dims, self.iota.transpose_perm)
+            return TileAssignment._spelled(dims, self.iota.reshape_dims, self.iota.transpose_perm)
         return TileAssignment.from_flat(dims, self.flat)
 
     def transpose(self, perm: Sequence[int]) -> TileAssignment:
@@ -256,7 +231,7 @@ class TileAssignment:
         new_dims = tuple(self.dims[p] for p in perm)
         moved = _transpose_iota(self.iota, perm) if self.iota is not None else None
         if moved is not None:
-            return TileAssignment._from_canonical(new_dims, *_canonical_iota(*moved))
+            return TileAssignment._spelled(new_dims, *_canonical_iota(*moved))
         return TileAssignment.from_array(self.array.transpose(perm))
 
     def __str__(self) -> str:

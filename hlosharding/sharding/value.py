@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import count
 from typing import Any, ClassVar, NoReturn, Self, TypeVar, get_args
 from weakref import WeakValueDictionary
@@ -47,12 +48,6 @@ class ShardingValue(InNotebooks):
     (True, False, None)
     """
 
-    __slots__ = (
-        "__weakref__ _hash _manual _manual_subgroup _meaning _replicated _text _tile_maximal _tiled _unknown"
-        " _unreduced data_dims kind memo metadata named_form num_tiles shard_group subgroup_types tile_assignment"
-        " tiled_data_rank total_num_tiles tuple_elements uid"
-    ).split()
-
     kind: Kind
     """replicated, maximal (one device), tiled, manual, unknown, unreduced or tuple."""
     tile_assignment: TileAssignment | None
@@ -82,9 +77,6 @@ class ShardingValue(InNotebooks):
     _tile_maximal: bool
     _tiled: bool
     _manual_subgroup: bool
-    _meaning: Self | None
-    _hash: int | None
-    _text: str | None
     _interned: ClassVar[WeakValueDictionary[tuple[Any, ...], Any]] = WeakValueDictionary()
 
     # ---- construction
@@ -118,9 +110,8 @@ class ShardingValue(InNotebooks):
     @classmethod
     def _new(cls, key: _Parts, parts: _Parts) -> Self:
         self = object.__new__(cls)
-        for name, value in zip(_ATTRIBUTES.values(), parts, strict=True):
-            object.__setattr__(self, name, value)
-        _fill_derived(self)
+        vars(self).update(zip(_ATTRIBUTES.values(), parts, strict=True))
+        vars(self).update(_derived(self))
         cls._interned[key] = self
         return self
 
@@ -239,16 +230,12 @@ class ShardingValue(InNotebooks):
 
     # ---- identity
 
-    @property
+    @cached_property
     def meaning(self) -> Self:
         """The one representative of all spellings: no metadata, no names, iota where one exists."""
-        if self._meaning is None:
-            tiles = self.tile_assignment and self.tile_assignment.meaning
-            elements = tuple(e.meaning for e in self.tuple_elements)
-            same = type(self).from_parts(self.kind, tiles, self.subgroup_types, elements, (), self.shard_group)
-            object.__setattr__(self, "_meaning", same)
-        assert self._meaning is not None
-        return self._meaning
+        tiles = self.tile_assignment and self.tile_assignment.meaning
+        elements = tuple(e.meaning for e in self.tuple_elements)
+        return type(self).from_parts(self.kind, tiles, self.subgroup_types, elements, (), self.shard_group)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -258,13 +245,13 @@ class ShardingValue(InNotebooks):
         return self.kind == other.kind and self.meaning is other.meaning
 
     def __hash__(self) -> int:
-        if self._hash is None:
-            group = self.shard_group and (self.shard_group.kind == "as", self.shard_group.number)
-            types = tuple(map(SUBGROUP_TYPES.index, self.subgroup_types))
-            parts = (_KIND_CODES[self.kind], self.tile_assignment, types, self.tuple_elements, group)
-            object.__setattr__(self, "_hash", hash(parts))
-        assert self._hash is not None
         return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        group = self.shard_group and (self.shard_group.kind == "as", self.shard_group.number)
+        types = tuple(map(SUBGROUP_TYPES.index, self.subgroup_types))
+        return hash((_KIND_CODES[self.kind], self.tile_assignment, types, self.tuple_elements, group))
 
     # ---- parts
 
@@ -350,40 +337,31 @@ S = TypeVar("S", bound=ShardingValue)
 """The class that a reader builds, and that a transform gives back."""
 
 
-def _fill_derived(self: ShardingValue) -> None:
+_FLAGS: dict[str, set[Kind]] = {
+    "_replicated": {"replicated"}, "_manual": {"manual"}, "_unknown": {"unknown"}, "_unreduced": {"unreduced"},
+    "_tile_maximal": {"replicated", "maximal"},
+}  # fmt: skip
+"""Of which kinds all leaves are for it to be true."""
+
+
+def _derived(self: ShardingValue) -> dict[str, Any]:
+    """What follows from the parts, by attribute."""
     # Thousands of leaves are often the same few.
-    leaves = list({e.uid: e for e in self.tuple_elements}.values())
-    is_tuple = self.kind == "tuple"
-
-    def every(flag: str, kinds: tuple[str, ...]) -> bool:
-        return all(getattr(e, flag) for e in leaves) if is_tuple else self.kind in kinds
-
-    rank = len(self.tile_assignment.dims) - len(self.subgroup_types) if self.tile_assignment is not None else 0
-    data_dims = self.tile_assignment.dims[:rank] if self.kind == "tiled" and self.tile_assignment is not None else ()
-    total = self.tile_assignment.num_elements if self.kind == "tiled" and self.tile_assignment is not None else 1
-    values: dict[str, Any] = {
-        "_replicated": every("_replicated", ("replicated",)),
-        "_manual": every("_manual", ("manual",)),
-        "_unknown": every("_unknown", ("unknown",)),
-        "_unreduced": every("_unreduced", ("unreduced",)),
-        "_tile_maximal": every("_tile_maximal", ("replicated", "maximal")),
-        "_manual_subgroup": all(e._manual_subgroup for e in leaves) if is_tuple else "manual" in self.subgroup_types,
+    leaves = {id(leaf): leaf for leaf in self.leaves}.values()
+    kinds = {leaf.kind for leaf in leaves}
+    flags = {flag: kinds <= wanted for flag, wanted in _FLAGS.items()}
+    tiles = self.tile_assignment if self.kind == "tiled" else None
+    data_dims = tiles.dims[: len(tiles.dims) - len(self.subgroup_types)] if tiles is not None else ()
+    return flags | {
+        "_tiled": not any(flags.values()),
+        "_manual_subgroup": all("manual" in leaf.subgroup_types for leaf in leaves),
         "data_dims": data_dims,
         "tiled_data_rank": len(data_dims),
         "num_tiles": math.prod(data_dims),
-        "total_num_tiles": total,
+        "total_num_tiles": tiles.num_elements if tiles is not None else 1,
         "uid": next(_uids),
         "memo": {},
-        "_meaning": None,
-        "_hash": None,
-        "_text": None,
     }
-    values["_tiled"] = not any(values[f] for f in ("_manual", "_unknown", "_unreduced", "_tile_maximal"))
-    for name, value in values.items():
-        object.__setattr__(self, name, value)
-    plain = not self.metadata and self.named_form is None and all(e._meaning is e for e in leaves)
-    if plain and (self.tile_assignment is None or self.tile_assignment.iota is not None):
-        object.__setattr__(self, "_meaning", self)
 
 
 def _normal(tiles: TileAssignment, types: tuple[SubgroupType, ...]) -> Any:
