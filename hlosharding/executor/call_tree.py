@@ -16,7 +16,7 @@ from statistics import median
 from typing import TypeAlias
 
 from hlosharding.executor.flow import CodeLine, Var
-from hlosharding.ir import ELEMENTWISE, GENERATORS, REARRANGES, Frame, Instruction
+from hlosharding.ir import ELEMENTWISE, GENERATORS, REARRANGES, Frame, Instruction, depth_first
 
 _PURE = ELEMENTWISE | REARRANGES | GENERATORS | set("convolution dot fft reduce reduce-window scatter sort".split())
 """Ops whose order is free; all others keep theirs."""
@@ -324,7 +324,10 @@ def _together(lines: Sequence[CodeLine], operands: Sequence[Sequence[int]], path
     path: Path = ()
     while len(order) < len(lines):
         number = _next(ready, done, path)
-        order += (lines[n] for n in _with_late_operands(number, operands, done))
+        # What comes late comes with the line that needs it first, before it.
+        for n in depth_first([number], lambda line: (o for o in operands[line] if not done[o])):
+            done[n] = True
+            order.append(lines[n])
         path = paths[number]
         for user in users[number]:
             missing[user] -= 1
@@ -343,22 +346,6 @@ def _late(lines: Sequence[CodeLine], operands: Sequence[Sequence[int]]) -> list[
         for o in operands[number]:
             is_late[o] |= is_cheap[o] and (is_late[number] or not is_cheap[number])
     return is_late
-
-
-def _with_late_operands(number: int, operands: Sequence[Sequence[int]], done: list[bool]) -> list[int]:
-    """A line, after what it needs and is not there yet."""
-    found: list[int] = []
-    waiting = [number]
-    while waiting:
-        missing = [o for o in operands[waiting[-1]] if not done[o]]
-        if missing:
-            waiting += missing[::-1]
-            continue
-        last = waiting.pop()
-        if not done[last]:
-            done[last] = True
-            found.append(last)
-    return found
 
 
 def _next(ready: Mapping[Path, list[int]], done: Sequence[bool], path: Path) -> int:

@@ -35,7 +35,7 @@ from hlosharding.ir.custom_calls import (
 from hlosharding.ir.edit import Edit, NameUniquer
 from hlosharding.ir.executions import GuessedLoop, Runs, executions, guessed_loops
 from hlosharding.ir.function_boundary import FunctionBoundary
-from hlosharding.ir.graph import MAY_ACT, Computation, Instruction, ModuleGraph, callees_first
+from hlosharding.ir.graph import MAY_ACT, Computation, Instruction, ModuleGraph, callees_first, depth_first
 from hlosharding.ir.group_mode import GroupMode, fault_of_ids, group_mode, group_size, named_things
 from hlosharding.ir.literal import read_literals
 from hlosharding.ir.loop_carry import add_to_carry, drop_from_carry
@@ -136,6 +136,7 @@ __all__ = [
     "collective_kind",
     "custom_call_targets",
     "custom_partitioning_of",
+    "depth_first",
     "digest",
     "drop_from_carry",
     "excerpt",

@@ -8,10 +8,10 @@ else.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy.typing as npt
 
@@ -390,34 +390,36 @@ class ModuleGraph:
         return f"{type(self).__name__}({self.name}, {count} instructions, {self.num_partitions} partitions)"
 
 
-def _called_by(computation: Computation) -> Iterator[Computation]:
-    return (callee for i in computation.instructions if i.called for callee in i.called)
-
-
-def callees_first(
-    computations: Iterable[Computation], called_by: Callable[[Computation], Iterable[Computation]] = _called_by
-) -> list[Computation]:
+def callees_first(computations: Iterable[Computation]) -> list[Computation]:
     """These and all that they call, directly or not: depth first, each behind what it calls.
 
     That is the given order where it already has callees first, as XLA keeps it.
     """
-    order: list[Computation] = []
-    placed: set[Computation] = set()
+    return depth_first(computations, lambda caller: (callee for i in caller.instructions for callee in i.called))
+
+
+Node = TypeVar("Node", bound=Hashable)
+
+
+def depth_first(nodes: Iterable[Node], before: Callable[[Node], Iterable[Node]]) -> list[Node]:
+    """These and all that stand before them, directly or not: each behind those, of which the first come first."""
+    order: list[Node] = []
+    placed: set[Node] = set()
 
     # Not by recursion: loops may be nested a thousand deep.
-    stack: list[tuple[Computation, Iterator[Computation]]] = []
+    stack: list[tuple[Node, Iterator[Node]]] = []
 
-    def enter(computation: Computation) -> None:
-        if computation not in placed:
-            placed.add(computation)
-            stack.append((computation, iter(called_by(computation))))
+    def enter(node: Node) -> None:
+        if node not in placed:
+            placed.add(node)
+            stack.append((node, iter(before(node))))
 
-    for computation in computations:
-        enter(computation)
+    for node in nodes:
+        enter(node)
         while stack:
-            callee = next(stack[-1][1], None)
-            if callee is None:
+            earlier = next(stack[-1][1], None)
+            if earlier is None:
                 order.append(stack.pop()[0])
             else:
-                enter(callee)
+                enter(earlier)
     return order

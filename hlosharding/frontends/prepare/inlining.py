@@ -6,9 +6,9 @@ carries the call's name path and Python frames in front of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from hlosharding.ir import Computation, Edit, Instruction, callees_first, rewrite
+from hlosharding.ir import Computation, Edit, Instruction, depth_first, rewrite
 
 _MAX_OP_NAME = 1024
 """Characters, as where XLA inlines calls: names of nested calls grow with each level."""
@@ -48,7 +48,7 @@ def _call_sites(edit: Edit) -> dict[Computation, list[Instruction]]:
 def _callees_first(edit: Edit, sites: Mapping[Computation, object]) -> list[Computation]:
     """XLA's VisitNodes: depth first from each computation without callers."""
     roots = [root for root in edit.module.computations if root not in sites]
-    return callees_first(roots, lambda caller: (callee for i in edit.calls_of(caller) for callee in i.called))
+    return depth_first(roots, lambda caller: (callee for i in edit.calls_of(caller) for callee in i.called))
 
 
 def inline_calls(edit: Edit) -> bool:
@@ -94,25 +94,7 @@ def _drop_composite_marks(call: Instruction) -> None:
 def _visiting_order(edit: Edit, computation: Computation) -> list[Instruction]:
     """XLA's HloComputation::Accept: unreachable roots in list order, the root last."""
     dead = [i for i in edit.instructions(computation) if edit.is_dead(i) and not edit.has_control_successors(i)]
-    order: dict[Instruction, None] = {}
-    for root in (*dead, computation.root):
-        _depth_first(root, order)
-    return list(order)
-
-
-def _depth_first(root: Instruction, order: dict[Instruction, None]) -> None:
-    stack, entered = [root], set[Instruction]()
-    while stack:
-        instruction = stack[-1]
-        if instruction in order:
-            stack.pop()
-        elif instruction in entered:
-            stack.pop()
-            order[instruction] = None
-        else:
-            entered.add(instruction)
-            before: Iterable[Instruction] = (*instruction.operands, *instruction.control_predecessors)
-            stack.extend(i for i in reversed(tuple(before)) if i not in order)
+    return depth_first((*dead, computation.root), lambda i: (*i.operands, *i.control_predecessors))
 
 
 class _CallMetadata:
