@@ -6,7 +6,6 @@ Floor: frontends.  A new module comes back; the given one is not changed.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -174,19 +173,13 @@ def _as_hlo(wanted: Any, instruction: Instruction, mesh: Any, where: str) -> Hlo
     rank = instruction.shape.rank if instruction.shape.is_array else 0
     if hasattr(wanted, "mesh") and hasattr(wanted, "spec"):
         return HloSharding.from_jax(wanted, rank).without_names()
-    if not (isinstance(wanted, (tuple, list)) or _is_partition_spec(wanted)):
+    if not is_spec(wanted):
         raise AnnotationError(
             f"{wanted!r} is no sharding", where=where, remedy="use HloSharding, HLO text, PartitionSpec, NamedSharding"
         )
     if mesh is None:
         raise AnnotationError(f"{wanted} needs a mesh", where=where, remedy="pass mesh= (--mesh)")
     return HloSharding.unnamed(mesh, wanted, rank)
-
-
-def _is_partition_spec(wanted: Any) -> bool:
-    # Whoever holds one has imported jax.
-    jax = sys.modules.get("jax")
-    return jax is not None and isinstance(wanted, jax.sharding.PartitionSpec)
 
 
 def constrain(

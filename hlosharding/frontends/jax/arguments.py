@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from hlosharding.errors import TraceError
 from hlosharding.frontends.jax import boundary
@@ -41,38 +41,14 @@ class Arguments:
         return tuple(said if sharding is None else None for said, sharding in pairs)
 
 
-class _SplitArguments(NamedTuple):
-    """The dynamic arguments, as a pytree, and how static ones come back among them."""
-
-    dynamic: tuple[tuple[Any, ...], dict[str, Any]]
-    static_args: dict[int, Any]
-    static_kwargs: dict[str, Any]
-
-    def join(self, dynamic: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """All arguments, given the dynamic ones."""
-        remaining = iter(dynamic[0])
-        count = len(dynamic[0]) + len(self.static_args)
-        args = (self.static_args[n] if n in self.static_args else next(remaining) for n in range(count))
-        return tuple(args), {**dynamic[1], **self.static_kwargs}
-
-
-def _split(args: tuple[Any, ...], kwargs: dict[str, Any], static: StaticArguments) -> _SplitArguments:
-    return _SplitArguments(
-        static.left_out(args, kwargs),
-        {n: args[n] for n in static.among(args)},
-        {name: a for name, a in kwargs.items() if name in static.names},
-    )
-
-
 def arguments_of(
     fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], static: StaticArguments, in_shardings: Any, mesh: Any
 ) -> Arguments:
     """The arguments of a call to trace: `in_shardings` go before those that arrays bring.  Raises TraceError."""
     import jax
 
-    split = _split(args, kwargs, static)
-    paths, tree = jax.tree_util.tree_flatten_with_path(split.dynamic)
-    positions = [n for n in range(len(args)) if n not in split.static_args]
+    paths, tree = jax.tree_util.tree_flatten_with_path(static.left_out(args, kwargs))
+    positions = sorted({*range(len(args))} - static.among(args))
     parameters = _positional_parameters(fn)
     names = [_path_in_words(parameters, positions, path) for path, _ in paths]
     leaves = tuple(leaf for _, leaf in paths)
@@ -94,10 +70,12 @@ def arguments_of(
     spelled = tuple(_placed(leaf) if w is None else w for w, leaf in zip(wanted, leaves, strict=True))
     memory = tuple(getattr(w, "memory_kind", None) for w in wanted)
     handed = [_handed(leaf, aval, w) for leaf, aval, w in zip(leaves, avals, wanted, strict=True)]
-    new_args, new_kwargs = split.join(jax.tree.unflatten(tree, handed))
+    new_args, new_kwargs = jax.tree.unflatten(tree, handed)
+    at_places = dict(zip(positions, new_args, strict=True))
+    all_args = tuple(at_places.get(n, arg) for n, arg in enumerate(args))
     place = mesh or boundary.mesh_of(wanted)
     return Arguments(
-        new_args, new_kwargs, tree, tuple(avals), found, spelled, memory, place, tuple(names)
+        all_args, kwargs | new_kwargs, tree, tuple(avals), found, spelled, memory, place, tuple(names)
     )  # fmt: skip
 
 

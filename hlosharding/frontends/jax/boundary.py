@@ -49,13 +49,13 @@ def _is_entry(node: Any) -> bool:
 
 
 def resolve(entry: Any, mesh: Any, where: str) -> Any:
-    """A user's spelling as a jax NamedSharding, an HloSharding, or None (open).
+    """A user's spelling as a jax Sharding, an HloSharding, or None (open).
 
     Takes PartitionSpec (needs `mesh`), any jax Sharding, HloSharding, HLO text, None.
     """
-    from jax.sharding import NamedSharding, PartitionSpec, Sharding
+    from jax.sharding import PartitionSpec, Sharding
 
-    if entry is None or isinstance(entry, (NamedSharding, HloSharding)):
+    if entry is None or isinstance(entry, (Sharding, HloSharding)):
         return entry
     if isinstance(entry, PartitionSpec):
         if mesh is None:
@@ -63,8 +63,6 @@ def resolve(entry: Any, mesh: Any, where: str) -> Any:
         return _named(mesh, entry, where)
     if isinstance(entry, str):
         return HloSharding.parse(entry)
-    if isinstance(entry, Sharding):
-        return entry
     # JAX's own value for open; its class is private.
     if type(entry).__name__ == "UnspecifiedValue":
         return None
