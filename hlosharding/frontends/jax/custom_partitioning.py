@@ -6,7 +6,8 @@ place in `Module.partitionings`).  Propagation asks here for his results' shardi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,20 +109,16 @@ class CustomPartitioning:
         return self.trace(local, mesh=mesh, in_shardings=taken, out_shardings=made)(*shapes)
 
 
-class _said_of:
+@contextmanager
+def _said_of(inst: Instruction, what: str) -> Iterator[None]:
     """An error of the user's own code names the call that led there."""
-
-    def __init__(self, inst: Instruction, what: str) -> None:
-        self.inst, self.what = inst, what
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, Exception) and not isinstance(error, PartitionError):
-            raise PartitionError(
-                f"{self.what} of a custom_partitioning fails: {type(error).__name__}: {error}", where=self.inst.where
-            ) from error
+    try:
+        yield
+    except PartitionError:
+        raise
+    except Exception as error:
+        said = f"{what} of a custom_partitioning fails: {type(error).__name__}: {error}"
+        raise PartitionError(said, where=inst.where) from error
 
 
 def _read(tree: Any, shardings: Any, ranks: Sequence[int]) -> Shardings:
