@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 from hlosharding.errors import LoadError, ShardingError, ShardingParseError
@@ -37,20 +36,11 @@ _BRACES = re.compile(rf"{_STRING}|[{{}}]", re.DOTALL)
 _ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2}|.)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A sharding in a text: the offset of its first character, its text, and what it means."""
-
-    position: int
-    text: str
-    sharding: HloSharding
-
-
-def scan_hlo(text: str) -> list[Found]:
+def scan_hlo(text: str) -> list[HloSharding]:
     """All shardings of an HLO text, each checked.  Raises LoadError with line and column of the first bad one.
 
-    >>> [found.text for found in scan_hlo('ROOT %x = f32[4] parameter(0), sharding={devices=[2]<=[2]}')]
-    ['{devices=[2]<=[2]}']
+    >>> scan_hlo('ROOT %x = f32[4] parameter(0), sharding={devices=[2]<=[2]}')
+    [HloSharding('{devices=[2]<=[2]}')]
     >>> scan_hlo('  ROOT %x = f32[4] parameter(0), sharding={devices=[2]0}')
     Traceback (most recent call last):
         ...
@@ -59,11 +49,11 @@ def scan_hlo(text: str) -> list[Found]:
     return [_checked(text, position, spelled, spelled) for position, spelled in _hlo_shardings(text)]
 
 
-def scan_stablehlo(text: str) -> list[Found]:
+def scan_stablehlo(text: str) -> list[HloSharding]:
     """All `mhlo.sharding` strings of a StableHLO text, each checked; an empty one is XLA's default, replicated.
 
-    >>> scan_stablehlo('%arg0: tensor<4xf32> {mhlo.sharding = "{replicated}"}')[0].sharding
-    HloSharding('{replicated}')
+    >>> scan_stablehlo('%arg0: tensor<4xf32> {mhlo.sharding = "{replicated}"}')
+    [HloSharding('{replicated}')]
     """
     found = [m for m in _STABLEHLO_WORDS.finditer(text) if m["key"] and m["text"]]
     return [_checked(text, m.start("text"), m["text"], _ESCAPE.sub(_unescape, m["text"])) for m in found]
@@ -114,9 +104,9 @@ def _unescape(match: re.Match[str]) -> str:
     return chr(int(code, 16)) if len(code) == 2 else {"n": "\n", "t": "\t"}.get(code, code)
 
 
-def _checked(text: str, position: int, spelled: str, meant: str) -> Found:
+def _checked(text: str, position: int, spelled: str, meant: str) -> HloSharding:
     try:
-        return Found(position, spelled, _parse(meant))
+        return _parse(meant)
     except ShardingError as error:
         offset = error.position if isinstance(error, ShardingParseError) and spelled == meant else 0
         shown = spelled if len(spelled) <= 120 else spelled[:117] + "..."

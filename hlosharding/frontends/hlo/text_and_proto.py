@@ -38,7 +38,7 @@ def from_hlo_text(text: str) -> Module:
         raise LoadError("a shape is nested too deep to be followed", remedy="take flatter tuples") from None
     module = _module(ordered)
     header = text[text.find("HloModule") :].partition("\n")[0]
-    module.num_partitions = partitions_in(header) or devices_of(f.sharding for f in found)
+    module.num_partitions = partitions_in(header) or devices_of(found)
     said = {edge: tuple(word.strip() == "true" for word in words.split(",")) for edge, words in _OPEN.findall(header)}
     module.open_parameters, module.open_outputs = said.get("parameters", False), said.get("output", False)
     if replicas := _REPLICAS.search(header):
@@ -173,7 +173,7 @@ def from_stablehlo(source: str | bytes) -> Module:
     text = source if isinstance(source, str) else xla_bridge.stablehlo_bytecode_to_text(source)
     found = scan_stablehlo(text)
     module = from_lowering(from_hlo_proto(xla_bridge.stablehlo_to_hlo_proto(source)))
-    module.num_partitions = max(devices_of(f.sharding for f in found), module.num_partitions, stated_partitions(text))
+    module.num_partitions = max(devices_of(found), module.num_partitions, stated_partitions(text))
     return module
 
 
