@@ -5,8 +5,8 @@ Floor: sharding.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from hlosharding.sharding.scanner import Scanner
 
@@ -35,17 +35,6 @@ class OpMetadata:
     def __str__(self) -> str:
         words = [f'{name}="{_escape(getattr(self, name))}"' for name in STRINGS if getattr(self, name)]
         return " ".join(words + [f"{name}={getattr(self, name)}" for name in NUMBERS if getattr(self, name)])
-
-    def with_word(self, name: str, value: str | int) -> OpMetadata:
-        """A copy with one field set; KeyError: a name that is no field, TypeError: a wrong kind of value."""
-        wanted = str if name in STRINGS else int if name in NUMBERS else None
-        if wanted is None:
-            raise KeyError(name)
-        if not isinstance(value, wanted):
-            raise TypeError(f"{name} takes {'text' if wanted is str else 'a number'}")
-        if isinstance(value, int) and not -(2**31) <= value < 2**31:
-            raise TypeError(f"{name} takes a number of 32 bits")
-        return replace(self, **{name: value})
 
 
 def _escape(text: str) -> str:
@@ -87,22 +76,21 @@ def read_metadata(scan: Scanner) -> tuple[OpMetadata, ...]:
 
 
 def _one_metadata(scan: Scanner) -> OpMetadata:
-    result = OpMetadata()
-    seen: set[str] = set()
+    found: dict[str, Any] = {}
     while not scan.accept("}"):
         at = scan.skip()
         word = scan.word()
         if not word:
             scan.fail("expected a metadata field or '}'")
-        if word in seen:
+        if word in found:
             scan.fail(f"a second {word!r}", at=at)
-        seen.add(word)
         scan.equals(word)
         value = scan.string("text") if scan.is_string() else scan.integer("text or a number")
-        try:
-            result = result.with_word(word, value)
-        except KeyError:
+        if word not in (*STRINGS, *NUMBERS):
             scan.fail(f"unknown metadata field {word!r}", at=at)
-        except TypeError as error:
-            scan.fail(str(error), at=at)
-    return result
+        if isinstance(value, str) != (word in STRINGS):
+            scan.fail(f"{word} takes {'text' if word in STRINGS else 'a number'}", at=at)
+        if isinstance(value, int) and not -(2**31) <= value < 2**31:
+            scan.fail(f"{word} takes a number of 32 bits", at=at)
+        found[word] = value
+    return OpMetadata(**found)
