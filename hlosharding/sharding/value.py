@@ -173,8 +173,7 @@ class ShardingValue(InNotebooks):
         >>> str(HloSharding.partial_tile([[3, 1], [2, 0]]))
         '{devices=[2,2]1,3,0,2 last_tile_dim_replicate}'
         """
-        kind, assignment, types = partial_tile(distinct(TileAssignment.of(tiles)))
-        return cls.from_parts(kind, assignment, types, metadata=tuple(metadata))
+        return cls.from_parts(*partial_tile(distinct(TileAssignment.of(tiles))), metadata=tuple(metadata))
 
     @classmethod
     def subgroup(cls, tiles: TilesLike, types: Sequence[SubgroupType], metadata: Iterable[OpMetadata] = ()) -> Self:
@@ -187,8 +186,7 @@ class ShardingValue(InNotebooks):
         for word in types:
             if word not in SUBGROUP_TYPES:
                 raise ShardingError(f"{word!r} is no subgroup type", remedy=f"use one of {', '.join(SUBGROUP_TYPES)}")
-        kind, assignment, kept = subgroup(distinct(TileAssignment.of(tiles)), tuple(types))
-        return cls.from_parts(kind, assignment, kept, metadata=tuple(metadata))
+        return cls.from_parts(*subgroup(distinct(TileAssignment.of(tiles)), tuple(types)), metadata=tuple(metadata))
 
     @classmethod
     def tuple(cls, leaves: Iterable[Self]) -> Self:
@@ -213,14 +211,14 @@ class ShardingValue(InNotebooks):
         >>> str(sharding), str(sharding.without_names())
         ("{mesh['a'=2,'b'=4], [{'b'}, {}]}", '{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}')
         """
-        (kind, tiles, types), spelled = parts_of_form(form)
-        return cls.from_parts(kind, tiles, types, named_form=spelled)
+        parts, spelled = parts_of_form(form)
+        return cls.from_parts(*parts, named_form=spelled)
 
     def with_tiles(self, tiles: TileAssignment, metadata: Iterable[OpMetadata] | None = None) -> Self:
         """Other tiles under the same subgroup types, in normal form; metadata kept unless given; no group, no names."""
-        kind, assignment, types = _normal(tiles, self.subgroup_types)
+        parts = partial_tile(tiles) if self.replicate_on_last_tile_dim else subgroup(tiles, self.subgroup_types)
         kept = self.metadata if metadata is None else tuple(metadata)
-        return type(self).from_parts(kind, assignment, types, metadata=kept)
+        return type(self).from_parts(*parts, metadata=kept)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"HloSharding is immutable: cannot set {name!r}")
@@ -362,7 +360,3 @@ def _derived(self: ShardingValue) -> dict[str, Any]:
         "uid": next(_uids),
         "memo": {},
     }
-
-
-def _normal(tiles: TileAssignment, types: tuple[SubgroupType, ...]) -> Any:
-    return partial_tile(tiles) if types == ("replicated",) else subgroup(tiles, types)

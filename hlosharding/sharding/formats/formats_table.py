@@ -5,7 +5,7 @@ Floor: sharding.  A new format is a file beside this one, and a row here; a fore
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,16 +48,13 @@ def _subgroup(kind: str) -> Finder:
     return find
 
 
-def _open_dims(found: Interchange) -> str | None:
-    form = found.sharding.named_form
-    open_dims = [n for n, dim in enumerate(form.dims) if dim.is_open and dim.axes] if form is not None else []
-    return f"that dims {_listed(open_dims)} are open behind their axes" if open_dims else None
+def _open_dims(said: str, *, behind_axes: bool) -> Finder:
+    def find(found: Interchange) -> str | None:
+        dims = found.sharding.named_form.dims if found.sharding.named_form is not None else ()
+        open_dims = [n for n, dim in enumerate(dims) if dim.is_open and bool(dim.axes) == behind_axes]
+        return f"that dims {_listed(open_dims)} are {said}" if open_dims else None
 
-
-def _free_dims(found: Interchange) -> str | None:
-    form = found.sharding.named_form
-    free = [n for n, dim in enumerate(form.dims) if dim.is_open and not dim.axes] if form is not None else []
-    return f"that dims {_listed(free)} are open" if free else None
+    return find
 
 
 def _priorities(found: Interchange) -> str | None:
@@ -85,8 +82,8 @@ def _device_order(found: Interchange) -> str | None:
     return f"the order of devices: {_listed(form.mesh.device_ids[:20])}"
 
 
-def _listed(items: object) -> str:
-    return ", ".join(map(str, items)) if isinstance(items, list | tuple) else str(items)
+def _listed(items: Sequence[object]) -> str:
+    return ", ".join(map(str, items))
 
 
 FEATURES: dict[str, tuple[Finder, str]] = {
@@ -96,8 +93,8 @@ FEATURES: dict[str, tuple[Finder, str]] = {
     "one device": (_one_device, "replicate it, or split it"),
     "manual": (_subgroup("manual"), "manual axes belong to the region around the value"),
     "partial values": (_subgroup("unreduced"), "reduce the value first"),
-    "free dims": (_free_dims, "close them, or give their axes"),
-    "open dims": (_open_dims, "close them"),
+    "free dims": (_open_dims("open", behind_axes=False), "close them, or give their axes"),
+    "open dims": (_open_dims("open behind their axes", behind_axes=True), "close them"),
     "priorities": (_priorities, "leave them out"),
     "replicated axes": (_replicated, "close the open dims"),
     "parts of axes": (_parts, "use a mesh with these axes split in two"),
