@@ -284,17 +284,17 @@ def _is_refinement(fine: HloSharding, coarse: HloSharding) -> bool:
 
 def _lies_within(dims: Sequence[int], fine: HloSharding, coarse: HloSharding) -> bool:
     """Compare both intervals of every device in every dim."""
-    rank = len(dims)
-    starts: dict[int, tuple[int, ...]] = {}
-    for index, device in zip(np.ndindex(*coarse.tiles.dims), coarse.tiles.flat, strict=True):
-        starts[device] = tuple(
-            i * ceil_div(size, ways) for i, size, ways in zip(index[:rank], dims, coarse.data_dims, strict=True)
-        )
-    for index, device in zip(np.ndindex(*fine.tiles.dims), fine.tiles.flat, strict=True):
-        start_of = starts.get(device, (0,) * rank)
-        for at, size, a, b, start in zip(index[:rank], dims, fine.data_dims, coarse.data_dims, start_of, strict=True):
-            begin, end = at * ceil_div(size, a), (at + 1) * ceil_div(size, a)
-            # As XLA: a last tile that reaches beyond the dim cannot lie outside of the coarse one.
-            if begin < start or (start + ceil_div(size, b) < end <= size):
-                return False
-    return True
+    narrow, wide = (np.array(sharding.tile_shape(dims), np.int64) for sharding in (fine, coarse))
+    devices, others = fine.tiles.array.ravel(), coarse.tiles.array.ravel()
+    starts = np.zeros((max(devices.max(), others.max()) + 1, len(dims)), np.int64)
+    starts[others] = _tile_numbers(coarse) * wide
+    start, begin = starts[devices], _tile_numbers(fine) * narrow
+    end = begin + narrow
+    # As XLA: a last tile that reaches beyond the dim cannot lie outside of the coarse one.
+    return not ((begin < start) | ((start + wide < end) & (end <= dims))).any()
+
+
+def _tile_numbers(sharding: HloSharding) -> npt.NDArray[np.int64]:
+    """[place in the tile assignment, data dim]"""
+    places = np.indices(sharding.tiles.dims).reshape(len(sharding.tiles.dims), -1)
+    return places[: sharding.tiled_data_rank].T
