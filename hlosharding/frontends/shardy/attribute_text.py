@@ -6,8 +6,9 @@ Floor: frontends.  The texts are read in `sharding`; here stand the meshes of a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
+from typing import TypeAlias
 
 from hlosharding.errors import LoadError
 from hlosharding.sharding import (
@@ -23,32 +24,22 @@ from hlosharding.sharding import (
     read_sdy_sharding,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class Meshes:
-    """The meshes of a module by symbol name."""
-
-    forms: Mapping[str, NamedForm]
-    """What is replicated over each mesh, or lies on its only device."""
-
-    @property
-    def by_name(self) -> dict[str, MeshInfo]:
-        """The meshes alone."""
-        return {name: form.mesh for name, form in self.forms.items()}
-
-    @property
-    def main(self) -> MeshInfo | None:
-        """The largest mesh: the one that a user means."""
-        return max(self.by_name.values(), key=lambda m: m.num_devices, default=None)
+Meshes: TypeAlias = Mapping[str, NamedForm]
+"""By symbol what is replicated over each mesh of a module, or lies on its only device."""
 
 
 def parse_meshes(text: str) -> Meshes:
     """The module's `xla.sdy.meshes`.
 
-    >>> parse_meshes('{mesh = #sdy.mesh<["a"=2, "b"=4]>}').main
+    >>> parse_meshes('{mesh = #sdy.mesh<["a"=2, "b"=4]>}')["mesh"].mesh
     MeshInfo('a'=2, 'b'=4)
     """
-    return Meshes(read_sdy_meshes(Scanner(text)) if text.strip() else {})
+    return read_sdy_meshes(Scanner(text)) if text.strip() else {}
+
+
+def largest_mesh(meshes: Meshes) -> MeshInfo | None:
+    """The one that a user means."""
+    return max((form.mesh for form in meshes.values()), key=lambda mesh: mesh.num_devices, default=None)
 
 
 def parse_shardings(text: str, meshes: Meshes) -> list[SdySharding]:
@@ -74,9 +65,9 @@ def parse_shardings(text: str, meshes: Meshes) -> list[SdySharding]:
 
 def _one(scan: Scanner, meshes: Meshes) -> SdySharding:
     def find(symbol: str) -> NamedForm:
-        if symbol not in meshes.forms:
+        if symbol not in meshes:
             raise LoadError(f"sharding {scan.text} names mesh @{symbol}, which the module does not define")
-        return meshes.forms[symbol]
+        return meshes[symbol]
 
     return read_sdy_sharding(scan, find)
 

@@ -15,6 +15,7 @@ from typing import Any
 from hlosharding.errors import LoadError, ShardingError
 from hlosharding.frontends.shardy.attribute_text import (
     Meshes,
+    largest_mesh,
     parse_manual_axes,
     parse_meshes,
     parse_shardings,
@@ -38,7 +39,7 @@ def without_shardy_marks(module: Module) -> Module:
     for computation in rewrite.outermost_first():
         rewrite.visit(computation)
     out = rewrite.edit.finish()
-    out.mesh = module.mesh or meshes.main
+    out.mesh = module.mesh or largest_mesh(meshes)
     kept = [e for e in out.proto.frontend_attributes.map if not e.key.startswith(targets.SHARDY_PREFIX)]
     del out.proto.frontend_attributes.map[:]
     out.proto.frontend_attributes.map.extend(kept)
@@ -47,7 +48,7 @@ def without_shardy_marks(module: Module) -> Module:
 
 def has_shardy_marks(module: Module) -> bool:
     """Whether JAX, or whoever wrote the module, spoke to Shardy in it."""
-    return bool(_meshes(module).by_name) or any(_is_marked(i) for i in module.instructions)
+    return bool(_meshes(module)) or any(_is_marked(i) for i in module.instructions)
 
 
 def _meshes(module: Module) -> Meshes:

@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from hlosharding import xla_bridge
 from hlosharding.errors import LoadError
 from hlosharding.frontends import load
-from hlosharding.frontends.shardy.attribute_text import parse_meshes, parse_shardings, to_hlo
+from hlosharding.frontends.shardy.attribute_text import largest_mesh, parse_meshes, parse_shardings, to_hlo
 from hlosharding.ir import Module
 from hlosharding.sharding import MeshInfo
 
@@ -180,8 +180,8 @@ def test_a_lowering_drops_unused_arguments_and_the_signature_knows() -> None:
 def test_mesh_texts_of_shardy() -> None:
     text = '{mesh = #sdy.mesh<["a"=2, "b"=4]>, other = #sdy.mesh<["x"=2], device_ids=[1, 0]>, none = #sdy.mesh<[]>}'
     meshes = parse_meshes(text)
-    assert meshes.by_name["other"].device_ids == (1, 0)
-    assert meshes.main == MeshInfo(("a", "b"), (2, 4))
+    assert meshes["other"].mesh.device_ids == (1, 0)
+    assert largest_mesh(meshes) == MeshInfo(("a", "b"), (2, 4))
 
 
 @pytest.mark.parametrize(
