@@ -7,7 +7,9 @@ with given axes; `axis_choice` finds them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +27,6 @@ class Axes(DeviceGrid):
     """Named axes over all devices; linear position = device id unless `devices` says otherwise."""
 
     names: tuple[str, ...]
-    _specs: dict[tuple[int, int], tuple[Parts, ...] | None] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
 
     @property
     def is_natural(self) -> bool:
@@ -71,13 +70,9 @@ class Axes(DeviceGrid):
             return None
         return moving, tuple((pair // count, pair % count) for pair in alike[0].tolist())
 
+    @remembered
     def spec_of(self, sharding: HloSharding, rank: int) -> tuple[Parts, ...] | None:
         """Per dim the axes that split it, where a PartitionSpec can say the sharding, or None.  Remembered."""
-        if (sharding.uid, rank) not in self._specs:
-            self._specs[sharding.uid, rank] = self._spec_of(sharding, rank)
-        return self._specs[sharding.uid, rank]
-
-    def _spec_of(self, sharding: HloSharding, rank: int) -> tuple[Parts, ...] | None:
         if sharding.is_replicated():
             return ((),) * rank
         digits = self.digits_of_spec(sharding, rank)
@@ -97,6 +92,10 @@ class Axes(DeviceGrid):
         """The positions of device ids."""
         return groups if self.is_natural else tuple(tuple(self.place[list(group)].tolist()) for group in groups)
 
+    def mesh(self, devices: Sequence[Any]) -> Any:
+        """The jax mesh; `devices[i]` has id i."""
+        return jax_mesh([devices[i] for i in self.devices], self.sizes, self.names)
+
     @property
     def every(self) -> str:
         """All of them, as `text`."""
@@ -108,3 +107,10 @@ class Axes(DeviceGrid):
             return "AXES"
         names = [string_text(self.names[p]) for p in parts]
         return one_or_tuple(names)
+
+
+def jax_mesh(devices: Sequence[Any], sizes: Sequence[int], names: Sequence[str]) -> Any:
+    """A jax mesh of devices in row-major order."""
+    import jax
+
+    return jax.sharding.Mesh(np.array(devices, dtype=object).reshape(sizes), names)

@@ -64,8 +64,16 @@ class BoundaryArray:
         """The same, said with axis names where that is possible."""
         return replace(self, spec=axes.spec_of(self.sharding, self.shape.rank) if self.is_even else None)
 
+    def partition_spec(self, axes: Axes) -> Any:
+        """The PartitionSpec of the jax array at the boundary."""
+        from jax.sharding import PartitionSpec
+
+        if self.spec is None:
+            return PartitionSpec(axes.names)
+        return PartitionSpec(*[tuple(axes.names[p] for p in dim) or None for dim in self.spec])
+
     def spec_text(self, axes: Axes) -> str:
-        """The PartitionSpec as text."""
+        """The same as text."""
         if self.spec is None:
             return "P(AXES)"
         dims = [f"{axes.text(p)}" if p else "None" for p in self.spec]

@@ -14,11 +14,10 @@ from functools import cached_property
 from itertools import count
 from typing import Any
 
-import numpy as np
-
 from hlosharding import xla_bridge
 from hlosharding.collector import collector_waits
 from hlosharding.errors import ExecutionError, ShardingError
+from hlosharding.executor.axes import jax_mesh
 from hlosharding.executor.boundary import Boundary, BoundaryArray
 from hlosharding.executor.cpu_int2 import refuse_cpu_int2
 from hlosharding.executor.custom_calls import kernels_of, prepare_custom_calls
@@ -79,11 +78,7 @@ class DeviceProgram:
     @cached_property
     def mesh(self) -> Any:
         """The jax mesh of the generated program."""
-        import jax
-
-        axes = self.boundary.axes
-        order = [self.devices[d] for d in axes.devices]
-        return jax.sharding.Mesh(np.array(order, dtype=object).reshape(axes.sizes), axes.names)
+        return self.boundary.axes.mesh(self.devices)
 
     @cached_property
     def input_shardings(self) -> tuple[Any, ...]:
@@ -98,34 +93,23 @@ class DeviceProgram:
     @cached_property
     def user_mesh(self) -> Any:
         """The user's own mesh over these devices; None where the program's axes are the same, or there is none."""
-        import jax
-
         info = self.boundary.user_mesh
-        if info is None:
-            return None
-        order = [self.devices[d] for d in info.device_ids]
-        return jax.sharding.Mesh(np.array(order, dtype=object).reshape(info.sizes), info.names)
+        return info and jax_mesh([self.devices[i] for i in info.device_ids], info.sizes, info.names)
 
     def _jax_sharding(self, layout: BoundaryArray) -> Any:
-        sharding = self._sharding_over_axes(layout)
+        sharding = shortest(self._sharding_over_axes(layout))
         return sharding if layout.memory is None else sharding.with_memory_kind(layout.memory)
 
     def _sharding_over_axes(self, layout: BoundaryArray) -> Any:
         import jax
 
-        axes = self.boundary.axes
-        if layout.spec is None:
-            spec = jax.sharding.PartitionSpec(axes.names)
-        else:
-            # Of a mesh that the program splits further, users still see their own axes where these say it.
-            if self.user_mesh is not None:
-                try:
-                    return shortest(layout.sharding.to_jax(self.user_mesh))
-                except ShardingError:
-                    pass
-            parts = [tuple(axes.names[p] for p in dim) or (None,) for dim in layout.spec]
-            spec = jax.sharding.PartitionSpec(*[p if len(p) != 1 else p[0] for p in parts])
-        return shortest(jax.sharding.NamedSharding(self.mesh, spec))
+        # Of a mesh that the program splits further, users still see their own axes where these say it.
+        if layout.spec is not None and self.user_mesh is not None:
+            try:
+                return layout.sharding.to_jax(self.user_mesh)
+            except ShardingError:
+                pass
+        return jax.sharding.NamedSharding(self.mesh, layout.partition_spec(self.boundary.axes))
 
     @contextmanager
     def own_settings(self) -> Iterator[None]:

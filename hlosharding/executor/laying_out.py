@@ -164,6 +164,4 @@ def _named_sharding(shape: Shape, sharding: HloSharding, devices: tuple[Any, ...
     layout = BoundaryArray(shape, sharding).over(axes)
     if layout.spec is None:
         return None
-    mesh = jax.sharding.Mesh(np.array(devices, dtype=object).reshape(axes.sizes), axes.names)
-    spec = jax.sharding.PartitionSpec(*[tuple(axes.names[p] for p in dim) or None for dim in layout.spec])
-    return jax.sharding.NamedSharding(mesh, spec)
+    return jax.sharding.NamedSharding(axes.mesh(devices), layout.partition_spec(axes))

@@ -14,6 +14,7 @@ import numpy as np
 
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError
+from hlosharding.executor.axes import jax_mesh
 from hlosharding.executor.boundary import assemble, assembled
 from hlosharding.ir import Shape
 from hlosharding.notebook import drawing
@@ -179,7 +180,7 @@ def restack_tiles(by_device: Mapping[Any, Any], devices: Sequence[Any], tile: Sh
     import jax
 
     if sharding is None:
-        mesh = jax.sharding.Mesh(np.array(devices, dtype=object), ("tile",))
+        mesh = jax_mesh(devices, (-1,), ("tile",))
         sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("tile"))
     dims = tile.dims or (1,)
     local = {device: as_tile(data, dims) for device, data in by_device.items()}
