@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hlosharding.errors import ExecutionError
-from hlosharding.executor.text import shape_text
+from hlosharding.executor.text import shape_text, tuple_of
 from hlosharding.ir import Instruction
 
 _TARGET = re.compile(r"xla_(ffi_|buffer_)?(partitioned_)?python_(cpu|gpu)_callback")
@@ -25,15 +25,14 @@ def is_callback(inst: Instruction) -> bool:
 
 def callback_text(inst: Instruction, arguments: str) -> str:
     """The expression of a call: `jax.pure_callback`, `io_callback` where it acts, or `buffer_callback`."""
-    shapes = [shape_text(leaf) for leaf in inst.shape.leaves]
-    listed = ", ".join(shapes) + ("," if len(shapes) == 1 else "")
+    shapes = tuple_of([shape_text(leaf) for leaf in inst.shape.leaves])
     function = f"CALLBACKS[{_number(inst)}]"
     if _takes_buffers(inst):
-        call = f"{_buffer_callback_text(inst, function, listed)}({arguments})"
+        call = f"{_buffer_callback_text(inst, function, shapes)}({arguments})"
     else:
         name = "io_callback" if inst.has_side_effect else "jax.pure_callback"
         separator = ", " if arguments else ""
-        call = f"{name}({function}, ({listed}){separator}{arguments})"
+        call = f"{name}({function}, {shapes}{separator}{arguments})"
     return call if inst.shape.is_tuple else f"{call}[0]"
 
 
@@ -48,7 +47,7 @@ def _buffer_callback_text(inst: Instruction, function: str, shapes: str) -> str:
     # An index is () for an only result, whose number is 0, and else (number,).
     aliases = {a.operand_index: sum(a.output_shape_index) for a in inst.proto.output_operand_aliasing}
     shared = f", input_output_aliases={aliases}" if aliases else ""
-    return f"buffer_callback({flat}, ({shapes}){acts}{shared})"
+    return f"buffer_callback({flat}, {shapes}{acts}{shared})"
 
 
 def call_python(inst: Instruction, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:

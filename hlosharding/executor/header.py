@@ -11,7 +11,7 @@ import numpy as np
 
 from hlosharding.executor.axes import Axes
 from hlosharding.executor.prelude import IMPORTS, attention_in_full, compile_once, keeping_nan, stablehlo, text_of
-from hlosharding.executor.text import quoted_text, string_text
+from hlosharding.executor.text import quoted_text, string_text, tuple_of
 from hlosharding.spmd import Groups
 
 # Beside jax itself: what a text says where it needs the import.
@@ -59,7 +59,7 @@ def header_text(
             *(IMPORTS.split("\n") + [""] if helpers else []),
             *imports,
             "",
-            f"AXES = ({', '.join(map(string_text, axes.names))}{',' if len(axes.names) == 1 else ''})",
+            f"AXES = {tuple_of([*map(string_text, axes.names)])}",
             *(f"{mode} = {value}" for mode, value in _MODES.items() if mode in body),
             *(f"{name} = {value!r}" for value, name in groups.items()),
             *_handed_over(constants, body),

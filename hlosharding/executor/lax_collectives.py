@@ -11,7 +11,7 @@ from functools import wraps
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.emit import EMITTERS, EmittedOp, raw
 from hlosharding.executor.lax_windows import COMBINERS, combiner, reducer_text
-from hlosharding.executor.text import one_or_tuple, scalar_text
+from hlosharding.executor.text import one_or_tuple, scalar_text, tuple_of
 from hlosharding.ir import Instruction, neutral_element
 from hlosharding.spmd import Devices, Groups, device_groups, permute_pairs
 
@@ -48,7 +48,7 @@ def _over_groups(opcode: str) -> Callable[[_Write], _Write]:
         @wraps(write)
         def emit(op: EmittedOp) -> str:
             if all(len(group) == 1 for group in _groups(op)):
-                return f"({op.arg_list},)" if op.inst.shape.is_tuple and len(op.args) == 1 else one_or_tuple(op.args)
+                return tuple_of(op.args) if op.inst.shape.is_tuple else one_or_tuple(op.args)
             return write(op, *_axes_and_groups(op))
 
         EMITTERS.add(opcode, emit)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from hlosharding.executor.flow import Formal, Inline, Leaf, Tree, Var
-from hlosharding.executor.text import GLOBAL_NAMES, Namer
+from hlosharding.executor.text import GLOBAL_NAMES, Namer, tuple_of
 from hlosharding.executor.wishes import Wishes
 
 MANY = 6
@@ -31,8 +31,7 @@ class Scope:
         if isinstance(tree, Inline):
             return tree.text
         if isinstance(tree, tuple):
-            inner = ", ".join(self.text(part) for part in tree)
-            return f"({inner},)" if len(tree) == 1 else f"({inner})"
+            return tuple_of([self.text(part) for part in tree])
         return self._texts[tree]
 
     def root(self, leaf: Leaf) -> str:
@@ -42,9 +41,7 @@ class Scope:
     def bind(self, tree: Tree, used: Container[Leaf] | None = None) -> str:
         """New variables for the values of a tree, as the target of an assignment; `_` for those that nobody uses."""
         if isinstance(tree, tuple):
-            parts = ["_" if _is_unused(part, used) else self.bind(part, used) for part in tree]
-            inner = ", ".join(parts)
-            return f"({inner},)" if len(tree) == 1 else f"({inner})"
+            return tuple_of(["_" if _is_unused(part, used) else self.bind(part, used) for part in tree])
         assert not isinstance(tree, Inline)
         name = self.namer.fresh(self._wishes.of(tree.var if isinstance(tree, Formal) else tree))
         self._texts[tree] = self._roots[tree] = name

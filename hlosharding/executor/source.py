@@ -212,7 +212,7 @@ class _ProgramWriter:
         signature, unpack = self._signature(flow.parameters, scope, uses_of(steps, leaves(result)).used)
         body = [*unpack, *self._body(name, steps, result, scope)]
         if isinstance(result, tuple):
-            body += wrap_items("return (", [scope.text(r) for r in result], ",)" if len(result) == 1 else ")", "")
+            body += _returned_tuple([scope.text(r) for r in result])
         else:
             body.append(f"return {scope.text(result)}")
         self._define(name, signature, body, decorator=decorator)
@@ -226,7 +226,7 @@ class _ProgramWriter:
 
     def _define(self, name: str, signature: list[str], body: Sequence[str], *, decorator: str = "") -> None:
         head = [decorator] if decorator else []
-        lines = [*head, *wrap_items(f"def {name}(", signature, "):", ""), *[f"{_INDENT}{line}" for line in body]]
+        lines = [*head, *wrap_items(f"def {name}(", signature, "):"), *[f"{_INDENT}{line}" for line in body]]
         self._blocks.append("\n".join(lines))
 
     def _signature(
@@ -287,7 +287,7 @@ class _ProgramWriter:
         else:
             targets = [scope.bind(r) if r is not None else "_" for r in call.results]
             target = ", ".join(targets)
-        return wrap_items(f"{target} = {name}(" if target else f"{name}(", arguments, ")", "")
+        return wrap_items(f"{target} = {name}(" if target else f"{name}(", arguments, ")")
 
     def _shared_function(self, shared: Shared) -> tuple[str, list[str]]:
         """Name of the function and the keys of its results."""
@@ -324,7 +324,7 @@ class _ProgramWriter:
         if len(results) > MANY:
             target = scope.namer.fresh(f"{name}_out")
             scope.move(results, target)
-        return wrap_items(f"{target} = {name}(", arguments, ")", "")
+        return wrap_items(f"{target} = {name}(", arguments, ")")
 
     def _location(self, inst: Instruction) -> str:
         frame = inst.proto.metadata.stack_frame_id
@@ -347,9 +347,8 @@ class _ProgramWriter:
         steps = self._plan(flow)
         body = self._body(name, steps, results, scope)
         returned = [_at_boundary(scope.text(r), layout) for r, layout in zip(results, outputs, strict=True)]
-        ending = wrap_items("return (", returned, ",)" if len(returned) == 1 else ")", "")
         doc = '"""One device\'s share of the program."""'
-        self._define(name, signature, [doc, *head, *body, *ending])
+        self._define(name, signature, [doc, *head, *body, *_returned_tuple(returned)])
         header = header_text(
             self.module.name, self.axes, self.num_devices, is_wide=self.is_wide, blocks=self._blocks,
             constants=self.constants, groups=self._groups, raw=self._raw,
@@ -402,14 +401,18 @@ def _at_boundary(text: str, layout: BoundaryArray) -> str:
     return f"lax.reshape({text}, (1,))" if layout.is_stacked and not layout.shape.rank else text
 
 
+def _returned_tuple(texts: Sequence[str]) -> list[str]:
+    return wrap_items("return (", texts, ",)" if len(texts) == 1 else ")")
+
+
 def _returned(texts: Sequence[str], keys: Sequence[str]) -> list[str]:
     """The return of a function: a tuple, or a record where it has many results."""
     if len(texts) == 1:
         return [f"return {texts[0]}"]
     if len(texts) <= MANY:
-        return wrap_items("return (", list(texts), ")", "")
+        return _returned_tuple(texts)
     entries = [f'"{key}": {text}' for key, text in zip(keys, texts, strict=True)]
-    return wrap_items("return {", entries, "}", "")
+    return wrap_items("return {", entries, "}")
 
 
 def _height(step: Step) -> int:

@@ -9,6 +9,7 @@ import keyword
 import math
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from hlosharding.ir import Shape
 from hlosharding.printable import printable
 
+_WIDTH = 112
 _NOT_IDENTIFIER, _NOT_ASCII = re.compile(r"\W+"), re.compile(r"[^0-9A-Za-z_]+")
 GLOBAL_NAMES = frozenset(
     "np jax jnp lax P AXES CALLBACKS CONSTANTS io_callback buffer_callback compute_on IN_SPECS compile_once"
@@ -136,8 +138,7 @@ def shape_text(shape: Shape) -> str:
     """
     if not shape.is_tuple:
         return f"jax.ShapeDtypeStruct({shape.dims}, {dtype_text(shape)})"
-    parts = [shape_text(part) for part in shape.tuple_shapes]
-    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+    return tuple_of([shape_text(part) for part in shape.tuple_shapes])
 
 
 _LITERAL_TYPES = frozenset(
@@ -198,28 +199,36 @@ def tuple_text(values: Any) -> str:
     return repr(tuple(tuple(map(int, v)) if isinstance(v, (tuple, list)) else int(v) for v in values))
 
 
-def one_or_tuple(texts: list[str] | tuple[str, ...]) -> str:
+def tuple_of(texts: Sequence[str]) -> str:
+    """Several expressions as a tuple.
+
+    >>> tuple_of(["a"]), tuple_of(["a", "b"])
+    ('(a,)', '(a, b)')
+    """
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+
+
+def one_or_tuple(texts: Sequence[str]) -> str:
     """Several expressions as the tuple that lax functions take; a single one as it is.
 
     >>> one_or_tuple(["a"]), one_or_tuple(["a", "b"])
     ('a', '(a, b)')
     """
-    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
+    return texts[0] if len(texts) == 1 else tuple_of(texts)
 
 
-def wrap_items(prefix: str, items: list[str], suffix: str, indent: str, width: int = 112) -> list[str]:
+def wrap_items(prefix: str, items: Sequence[str], suffix: str) -> list[str]:
     """`prefix item, item, ... suffix` on one line where it fits, else the items on lines of their own.
 
-    >>> wrap_items("f(", ["a", "b"], ")", "")
+    >>> wrap_items("f(", ["a", "b"], ")")
     ['f(a, b)']
     """
-    one = f"{indent}{prefix}{', '.join(items)}{suffix}"
-    if len(one) <= width or len(items) < 2:
+    one = f"{prefix}{', '.join(items)}{suffix}"
+    if len(one) <= _WIDTH or len(items) < 2:
         return [one]
-    lines, current = [f"{indent}{prefix}"], f"{indent}    "
+    lines = ["    "]
     for item in items:
-        if len(current) + len(item) + 2 > width and current.strip():
-            lines.append(current.rstrip())
-            current = f"{indent}    "
-        current += f"{item}, "
-    return [*lines, current.rstrip(), f"{indent}{suffix}"]
+        if len(lines[-1]) + len(item) + 2 > _WIDTH and lines[-1].strip():
+            lines.append("    ")
+        lines[-1] += f"{item}, "
+    return [prefix, *map(str.rstrip, lines), suffix]

@@ -221,4 +221,4 @@ def test_the_bits_of_a_nan_are_kept_as_xla_keeps_them(dtype: Any, bits: list[int
 def test_names_are_identifiers() -> None:
     for name in ("params['a'].b[0]", "lambda", "3d", "", "λ", "np", "x y-z"):
         assert identifier(name).isidentifier()
-    assert wrap_items("f(", [f"argument_{i}" for i in range(30)], ")", "")[-1] == ")"
+    assert wrap_items("f(", [f"argument_{i}" for i in range(30)], ")")[-1] == ")"
