@@ -9,17 +9,15 @@ next.  So nothing is tried that no need asks for, however many ways there are to
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
 from hlosharding.executor.axes import Axes, Parts
-from hlosharding.sharding import HloSharding, ends_of, prime_factors
+from hlosharding.sharding import HloSharding, MeshInfo, ends_of, prime_factors
 from hlosharding.spmd import Groups
 
 Cuts = frozenset[int]
@@ -42,10 +40,10 @@ class Needs:
     """Shardings at the boundary, with the rank of the array."""
 
 
-def choose_axes(mesh: Any, num_devices: int, needs: Needs) -> Axes:
+def choose_axes(mesh: MeshInfo | None, num_devices: int, needs: Needs) -> Axes:
     """The coarsest mesh over which as many needs as possible can be said.
 
-    `mesh` is the user's MeshInfo, or None: then one axis `devices` is split as needed.
+    `mesh`: the user's; without one, or with one of other devices, one axis `devices` is split as needed.
 
     >>> groups = ((0, 2), (1, 3), (4, 6), (5, 7))
     >>> axes = choose_axes(None, 8, Needs(unordered=frozenset({groups})))
@@ -53,18 +51,11 @@ def choose_axes(mesh: Any, num_devices: int, needs: Needs) -> Axes:
     (('devices_0', 'devices_1', 'devices_2'), (2, 2, 2))
     """
     whole = Axes((num_devices,), tuple(range(num_devices)), ("devices",))
-    if mesh is not None and math.prod(mesh.sizes) == num_devices:
-        whole = Axes(tuple(mesh.sizes), _device_ids(mesh, num_devices), tuple(map(str, mesh.names)))
+    if mesh is not None and mesh.num_devices == num_devices:
+        whole = Axes(mesh.sizes, mesh.device_ids, mesh.names)
     asked = [cuts | _ends(whole) for cuts in _cuts_asked_for(whole, needs) if whole.cut_at(cuts) is not None]
     atoms = _cut(whole, frozenset().union(*asked)) or _most_said(whole, asked, needs)
     return _joined(atoms, _said(atoms, needs), whole)
-
-
-def _device_ids(mesh: Any, num_devices: int) -> tuple[int, ...]:
-    ids = getattr(mesh, "device_ids", None)
-    if ids is None or len(ids) != num_devices or sorted(ids) != list(range(num_devices)):
-        return tuple(range(num_devices))
-    return tuple(int(i) for i in ids)
 
 
 # ---- the cuts that needs ask for
@@ -167,17 +158,11 @@ def _least_sizes(whole: Axes, atoms: Axes) -> list[list[int]]:
 
 
 def _said(atoms: Axes, needs: Needs) -> list[Parts]:
-    said: list[Parts] = []
-    for groups in needs.ordered:
-        said += [p for p in [atoms.parts_of(groups, ordered=True)] if p is not None]
-    for groups in needs.unordered:
-        said += [p for p in [atoms.parts_of(groups, ordered=False)] if p is not None]
-    for pairs in needs.permutes:
-        found = atoms.permute_parts(pairs)
-        said += [found[0]] if found is not None else []
-    for sharding, rank in needs.shardings:
-        said += list(atoms.spec_of(sharding, rank) or ())
-    return said
+    found = [atoms.parts_of(groups, ordered=True) for groups in needs.ordered]
+    found += [atoms.parts_of(groups, ordered=False) for groups in needs.unordered]
+    found += [moved[0] for pairs in needs.permutes if (moved := atoms.permute_parts(pairs)) is not None]
+    found += [parts for sharding, rank in needs.shardings for parts in atoms.spec_of(sharding, rank) or ()]
+    return [parts for parts in found if parts is not None]
 
 
 def _joined(atoms: Axes, said: Iterable[Parts], whole: Axes) -> Axes:

@@ -71,7 +71,7 @@ def run_local(module: Module, arguments: Values, num_devices: int | None = None)
     """
     prepare_custom_calls(module)
     refuse_cpu_int2(module)
-    return _ReferenceRun(module, num_devices or len(arguments)).computation(module.entry, arguments)
+    return _ReferenceRun(num_devices or len(arguments)).computation(module.entry, arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class _Stage:
 
 
 class _ReferenceRun:
-    def __init__(self, module: Module, num_devices: int) -> None:
+    def __init__(self, num_devices: int) -> None:
         self._count = num_devices
 
     def computation(self, computation: Computation, arguments: Values) -> Values:

@@ -184,7 +184,7 @@ def _form_over(sharding: ShardingValue, mesh: Any) -> NamedForm:
     return form
 
 
-def to_jax(sharding: ShardingValue, mesh: Any = None, *, memory_kind: str | None = None) -> Any:
+def to_jax(sharding: ShardingValue, mesh: Any = None) -> Any:
     """A NamedSharding over `mesh`; without one over an AbstractMesh of the axes that the sharding came with."""
     from jax.sharding import NamedSharding
 
@@ -193,7 +193,7 @@ def to_jax(sharding: ShardingValue, mesh: Any = None, *, memory_kind: str | None
     if mesh is None or isinstance(mesh, MeshInfo):
         jax_mesh = _abstract_mesh(_form_over(sharding, mesh).mesh, getattr(spec, "unreduced", ()))
     try:
-        return NamedSharding(jax_mesh, spec, memory_kind=memory_kind)
+        return NamedSharding(jax_mesh, spec)
     except ValueError as error:
         raise ShardingError(f"jax refuses {spec} over {jax_mesh}: {error}") from error
 
