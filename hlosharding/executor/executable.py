@@ -26,7 +26,7 @@ from hlosharding.sharding import HloSharding, without_partial_extremes
 class Executable(DeviceProgram):
     """A program on given devices that takes and gives global arrays, wherever they lie."""
 
-    _lies_right: dict[tuple[int, Any], bool] = field(default_factory=dict)
+    _lying_right: dict[tuple[int, Any], bool] = field(default_factory=dict)
     """Whether arrays of a sharding can be input `number` as they are: JAX takes long to say so, in every call."""
     _alike: dict[Any, bool] = field(default_factory=dict)
     """Whether two shardings lay out arrays of some rank alike."""
@@ -87,15 +87,10 @@ class Executable(DeviceProgram):
             return array
         if isinstance(array, jax.Array):
             array = _reduced(array)
+        lies_right = isinstance(array, jax.Array) and self._lies_right(array, number)
         if layout.spec is not None:
-            if isinstance(array, jax.Array):
-                key = number, array.sharding
-                if key not in self._lies_right:
-                    self._lies_right[key] = array.sharding.is_equivalent_to(sharding, array.ndim)
-                if self._lies_right[key]:
-                    return array
-            return put(array, sharding, self._name(number))
-        if isinstance(array, jax.Array) and self._holds_tiles(array, number):
+            return array if lies_right else put(array, sharding, self._name(number))
+        if lies_right:
             tiles = by_device(array)
         elif isinstance(array, ShardedArray) and array.sharding == layout.sharding:
             tiles = self._on_own_devices(array)
@@ -114,18 +109,25 @@ class Executable(DeviceProgram):
         inputs = enumerate(self.boundary.inputs)
         return frozenset(n for n, layout in inputs if kept is not None and n not in kept and not layout.is_stacked)
 
+    def _lies_right(self, array: Any, number: int) -> bool:
+        """Is a jax array what the program takes as input `number`, or are its local arrays the tiles stacked there?"""
+        key = number, array.sharding
+        if key not in self._lying_right:
+            takes_tiles = self.boundary.inputs[number].is_stacked
+            self._lying_right[key] = (
+                self._holds_tiles(array, number)
+                if takes_tiles
+                else array.sharding.is_equivalent_to(self.input_shardings[number], array.ndim)
+            )
+        return self._lying_right[key]
+
     def _holds_tiles(self, array: Any, number: int) -> bool:
         """Are the local arrays of a jax array the tiles that input `number` is stacked of (partial sums are such)?"""
-        key = number, array.sharding
-        if key not in self._lies_right:
-            devices = getattr(getattr(array.sharding, "mesh", None), "devices", None)
-            layout = self.boundary.inputs[number]
-            self._lies_right[key] = (
-                devices is not None
-                and tuple(devices.flat) == self.devices
-                and HloSharding.from_jax(array.sharding, array.ndim).meaning == layout.sharding.meaning
-            )
-        return self._lies_right[key]
+        devices = getattr(getattr(array.sharding, "mesh", None), "devices", None)
+        if devices is None or tuple(devices.flat) != self.devices:
+            return False
+        wanted = self.boundary.inputs[number].sharding.meaning
+        return HloSharding.from_jax(array.sharding, array.ndim).meaning == wanted
 
     def _on_own_devices(self, array: ShardedArray) -> dict[Any, Any]:
         """Its tiles by device: the same buffers, where they were made for these devices in this order."""
@@ -190,7 +192,7 @@ class Executable(DeviceProgram):
         if isinstance(array, jax.Array):
             if not array.committed:
                 return number not in self.donate
-            return self._lies_right.get((number, array.sharding), False)
+            return self._lying_right.get((number, array.sharding), False)
         return isinstance(array, (np.ndarray, np.generic, bool, int, float, complex))
 
     def run(self, *arrays: Any) -> list[np.ndarray]:

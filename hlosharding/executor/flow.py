@@ -76,6 +76,11 @@ def leaves(tree: Tree) -> Iterator[Leaf]:
         yield tree
 
 
+def with_leaves(tree: Tree, new: Iterator[Leaf]) -> Tree:
+    """The tree with other leaves, in order."""
+    return tuple(with_leaves(part, new) for part in tree) if isinstance(tree, tuple) else next(new)
+
+
 def tree_of(inst: Instruction, shape: Shape | None = None, path: tuple[int, ...] = ()) -> Tree:
     """The values that `inst` makes, nested as its shape is."""
     shape = inst.shape if shape is None else shape

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import TypeAlias
 
 from hlosharding.executor.call_tree import Path
-from hlosharding.executor.flow import CodeLine, Formal, Inline, Leaf, Tree, Var
+from hlosharding.executor.flow import CodeLine, Formal, Inline, Leaf, Var, with_leaves
 from hlosharding.ir import Instruction, Sameness, layers
 
 _MANY_ARGUMENTS, _MANY_RESULTS = 12, 4
@@ -233,21 +233,17 @@ def _with_slots(
 ) -> tuple[dict[tuple[Leaf, ...], int], list[CodeLine]]:
     """Number what comes from outside, a slot for each tuple of values over all stretches; and the first one's lines."""
     slots: dict[tuple[Leaf, ...], int] = {}
+
+    def in_function(leaf: Leaf, everywhere: tuple[Leaf, ...]) -> Leaf:
+        if isinstance(leaf, Inline) or (isinstance(leaf, Var) and producer.get(leaf, -1) >= starts[0]):
+            return leaf
+        return Formal(slots.setdefault(everywhere, len(slots)), _var(leaf))
+
     body = []
     for place, line in enumerate(stretches[0]):
-        others = [list(stretch[place].uses) for stretch in stretches]
-        position = iter(range(len(others[0])))
-
-        def substitute(tree: Tree, others: list[list[Leaf]] = others, position: Iterator[int] = position) -> Tree:
-            if isinstance(tree, tuple):
-                return tuple(substitute(part) for part in tree)
-            at = next(position)
-            if isinstance(tree, Inline) or (isinstance(tree, Var) and producer.get(tree, -1) >= starts[0]):
-                return tree
-            key = tuple(uses[at] for uses in others)
-            return Formal(slots.setdefault(key, len(slots)), _var(tree))
-
-        body.append(CodeLine(line.inst, tuple(substitute(o) for o in line.operands)))
+        everywhere = zip(*(stretch[place].uses for stretch in stretches), strict=True)
+        taken = map(in_function, line.uses, everywhere)
+        body.append(CodeLine(line.inst, tuple(with_leaves(operand, taken) for operand in line.operands)))
     return slots, body
 
 
