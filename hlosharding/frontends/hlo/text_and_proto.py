@@ -130,33 +130,27 @@ def _into_id_order(computation: Computation) -> bool:
 def _unwrapped(data: bytes) -> Any:
     """The message, or the bytes if they hold none."""
     # HloProto wraps the module as its field 1, where HloModuleProto has its name: a message is never a clean name.
-    try:
-        outer = wire.HloModuleProto.FromString(data)
-        if outer.computations:
-            return outer
-    except (DecodeError, UnicodeDecodeError):
-        pass
-    inner = _first_field(data)
-    try:
-        wrapped = wire.HloModuleProto.FromString(inner or b"")
-        if wrapped.computations:
-            return wrapped
-    except (DecodeError, UnicodeDecodeError):
-        pass
+    for part_of in (bytes, _first_field):
+        try:
+            found = wire.HloModuleProto.FromString(part_of(data))
+        except (DecodeError, UnicodeDecodeError):
+            continue
+        if found.computations:
+            return found
     return data
 
 
-def _first_field(data: bytes) -> bytes | None:
-    """The bytes of field 1 where that is the first field of the message."""
+def _first_field(data: bytes) -> bytes:
+    """The bytes of field 1 where that is the first field of the message; else none."""
     if not data.startswith(b"\x0a"):
-        return None
+        return b""
     length = shift = 0
     for position in range(1, min(len(data), 11)):
         length |= (data[position] & 0x7F) << shift
         shift += 7
         if data[position] < 0x80:
             return data[position + 1 : position + 1 + length]
-    return None
+    return b""
 
 
 # ---- StableHLO text and bytecode to a Module
