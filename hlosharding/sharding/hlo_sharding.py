@@ -17,7 +17,7 @@ from hlosharding.sharding.proto import from_proto, to_proto
 from hlosharding.sharding.text import print_sharding
 from hlosharding.sharding.text_parser import parse_sharding
 from hlosharding.sharding.tile_assignment import Dims, ceil_div
-from hlosharding.sharding.tuples import validate
+from hlosharding.sharding.tuples import check_rank, validate
 from hlosharding.sharding.value import ShardingValue
 
 
@@ -168,7 +168,7 @@ class HloSharding(ShardingValue):
         if self.kind != "tiled":
             _refuse_tuple(self)
             return tuple(dims)
-        _check_rank(self, dims)
+        check_rank(self, dims)
         if device is None:
             return tuple([-(-size // parts) for size, parts in zip(dims, self.data_dims, strict=True)])
         offset, limit = self.tile_offset(dims, device), self.tile_limit(dims, device)
@@ -187,7 +187,7 @@ class HloSharding(ShardingValue):
             if self.kind not in ("replicated", "maximal"):
                 raise ShardingError(f"{self} has no tile offsets")
             return tuple(size * step for size in dims)
-        _check_rank(self, dims)
+        check_rank(self, dims)
         parts = zip(self.tile_index(device), dims, self.data_dims, strict=True)
         return tuple(min((i + step) * ceil_div(size, ways), size) for i, size, ways in parts)
 
@@ -263,14 +263,8 @@ def untile_shape(sharding: HloSharding, dims: Sequence[int]) -> Dims:
     _refuse_tuple(sharding)
     if sharding.kind != "tiled":
         return tuple(dims)
-    _check_rank(sharding, dims)
+    check_rank(sharding, dims)
     return tuple(size * ways for size, ways in zip(dims, sharding.data_dims, strict=True))
-
-
-def _check_rank(sharding: HloSharding, dims: Sequence[int]) -> None:
-    rank = sharding.tiled_data_rank
-    if len(dims) != rank:
-        raise ShardingError(f"{sharding} splits {rank} dims, the shape {list(dims)} has {len(dims)}")
 
 
 def _refuse_tuple(sharding: HloSharding) -> None:

@@ -96,15 +96,13 @@ def _manual_axes(mesh: Any) -> list[str]:
 
 
 def _dim_axes(entry: Any, mesh: MeshInfo) -> DimAxes:
-    if entry is None:
-        return DimAxes()
-    if isinstance(entry, str):
-        return DimAxes((AxisRef.of(entry, mesh),))
-    if isinstance(entry, tuple | list):
-        return DimAxes(tuple(AxisRef.of(str(name), mesh) for name in entry))
     if _is_unconstrained(entry):
         return DimAxes((), True)
-    raise ShardingError(f"{entry!r} is no entry of a PartitionSpec", remedy="use None, an axis name or a tuple of them")
+    names = () if entry is None else (entry,) if isinstance(entry, str) else entry
+    if not isinstance(names, tuple | list):
+        what = f"{entry!r} is no entry of a PartitionSpec"
+        raise ShardingError(what, remedy="use None, an axis name or a tuple of them")
+    return DimAxes(tuple(AxisRef.of(str(name), mesh) for name in names))
 
 
 def from_jax(cls: type[S], sharding: Any, ndim: int) -> S:

@@ -6,7 +6,7 @@ Floor: sharding.  Knows meshes and tiles; jax's own classes are met in `jax_form
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -53,10 +53,14 @@ class AxisRef:
         >>> AxisRef("b", 2, 2).text
         'b:(2)2'
         """
-        return self.name if self.size is None else f"{self.name}:({self.pre_size}){self.size}"
+        return self.written(str)
 
     def __str__(self) -> str:
-        return quote(self.name) if self.size is None else f"{quote(self.name)}:({self.pre_size}){self.size}"
+        return self.written(quote)
+
+    def written(self, spell: Callable[[str], str]) -> str:
+        """As text, `spell` quotes the name."""
+        return spell(self.name) if self.size is None else f"{spell(self.name)}:({self.pre_size}){self.size}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,12 @@ class DimAxes:
     is_open: bool = False
 
     def __str__(self) -> str:
-        return "{" + ", ".join([*map(str, self.axes), *(["?"] if self.is_open else [])]) + "}"
+        return self.written(quote)
+
+    def written(self, spell: Callable[[str], str]) -> str:
+        """As text, `spell` quotes names."""
+        axes = [axis.written(spell) for axis in self.axes]
+        return "{" + ", ".join([*axes, *(["?"] if self.is_open else [])]) + "}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,9 +111,7 @@ def _validate_leaf(sharding: ShardingValue, sizes: Sizes, num_devices: int | Non
         raise ShardingError(f"{sharding} uses device {largest}, there are {num_devices}")
     if sharding.kind == "maximal":
         return
-    rank = sharding.tiled_data_rank
-    if len(sizes) != rank:
-        raise ShardingError(f"{sharding} splits {rank} dims, the shape {list(sizes)} has {len(sizes)}")
+    check_rank(sharding, sizes)
     if num_devices is not None and tiles.num_elements != num_devices:
         raise ShardingError(
             f"{sharding} uses {tiles.num_elements} devices, there are {num_devices}",
@@ -121,3 +119,10 @@ def _validate_leaf(sharding: ShardingValue, sizes: Sizes, num_devices: int | Non
         )
     if tiles.num_elements == 1:
         raise ShardingError(f"{sharding} tiles over one device", remedy="use replicated, or maximal")
+
+
+def check_rank(sharding: ShardingValue, sizes: Sequence[int]) -> None:
+    """Raise ShardingError unless a tiling is of an array of so many dims."""
+    rank = sharding.tiled_data_rank
+    if len(sizes) != rank:
+        raise ShardingError(f"{sharding} splits {rank} dims, the shape {list(sizes)} has {len(sizes)}")

@@ -91,10 +91,8 @@ def _recognised(sharding: Any) -> Format:
 
 def _check(found: Interchange, target: Format) -> None:
     """Raise ShardingError for what would be lost, of a tuple in each of its leaves, too."""
-    _check_one(found, target)
-    if found.sharding.is_tuple():
-        for leaf in found.sharding.leaves:
-            _check_one(Interchange(leaf), target)
+    for one in (found, *map(Interchange, found.sharding.tuple_elements)):
+        _check_one(one, target)
 
 
 def _check_one(found: Interchange, target: Format) -> None:

@@ -206,7 +206,9 @@ def write_sharding(sharding: SdySharding, symbol: str | None = None) -> str:
         return f"<mesh<[], device_ids=[{form.device}]>, []>"
     mesh = write_symbol(symbol) if symbol is not None else f"mesh{write_mesh(form.mesh)}"
     priorities = sharding.priorities or (None,) * len(form.dims)
-    dims = [_written_dim(dim) + ("" if p is None else f"p{p}") for dim, p in zip(form.dims, priorities, strict=True)]
+    dims = [
+        dim.written(write_string) + ("" if p is None else f"p{p}") for dim, p in zip(form.dims, priorities, strict=True)
+    ]
     parts = [mesh, f"[{', '.join(dims)}]"]
     kind = "" if sharding.reduction == "sum" else sharding.reduction
     parts += [f"replicated={{{_written(form.replicated)}}}"] if form.replicated else []
@@ -214,12 +216,5 @@ def write_sharding(sharding: SdySharding, symbol: str | None = None) -> str:
     return f"<{', '.join(parts)}>"
 
 
-def _written_dim(dim: DimAxes) -> str:
-    axes = _written(dim.axes)
-    return "{" + ", ".join([*([axes] if axes else []), *(["?"] if dim.is_open else [])]) + "}"
-
-
 def _written(axes: tuple[AxisRef, ...]) -> str:
-    return ", ".join(
-        write_string(axis.name) + ("" if axis.size is None else f":({axis.pre_size}){axis.size}") for axis in axes
-    )
+    return ", ".join(axis.written(write_string) for axis in axes)
