@@ -380,21 +380,15 @@ class _ProgramWriter:
         return signature, head, keys
 
     def _in_specs(self, keys: Sequence[str], layouts: Sequence[BoundaryArray]) -> str:
-        lines = [
-            f'{_INDENT}"{key}": {layout.spec_text(self.axes)},  # {_note(layout)}'
-            for key, layout in zip(keys, layouts, strict=True)
-        ]
-        return "\n".join(["IN_SPECS = {", *lines, "}"])
+        pairs = zip(keys, layouts, strict=True)
+        return "\n".join(["IN_SPECS = {", *(f'{_INDENT}"{key}": {self._spec(layout)}' for key, layout in pairs), "}"])
 
     def _out_specs(self, layouts: Sequence[BoundaryArray]) -> str:
-        lines = [f"{_INDENT}{layout.spec_text(self.axes)},  # {_note(layout)}" for layout in layouts]
-        return "\n".join(["OUT_SPECS = (", *lines, ")"])
+        return "\n".join(["OUT_SPECS = (", *(f"{_INDENT}{self._spec(layout)}" for layout in layouts), ")"])
 
-
-def _note(layout: BoundaryArray) -> str:
-    return comment_text(
-        f"{layout.shape} as stacked tiles, {layout.sharding}" if layout.is_stacked else str(layout.shape)
-    )
+    def _spec(self, layout: BoundaryArray) -> str:
+        said = f"{layout.shape} as stacked tiles, {layout.sharding}" if layout.is_stacked else str(layout.shape)
+        return f"{layout.spec_text(self.axes)},  # {comment_text(said)}"
 
 
 def _at_boundary(text: str, layout: BoundaryArray) -> str:
