@@ -380,11 +380,12 @@ class _ProgramWriter:
         return signature, head, keys
 
     def _in_specs(self, keys: Sequence[str], layouts: Sequence[BoundaryArray]) -> str:
-        pairs = zip(keys, layouts, strict=True)
-        return "\n".join(["IN_SPECS = {", *(f'{_INDENT}"{key}": {self._spec(layout)}' for key, layout in pairs), "}"])
+        lines = [f'{_INDENT}"{key}": {self._spec(layout)}' for key, layout in zip(keys, layouts, strict=True)]
+        return "\n".join(["IN_SPECS = {", *lines, "}"])
 
     def _out_specs(self, layouts: Sequence[BoundaryArray]) -> str:
-        return "\n".join(["OUT_SPECS = (", *(f"{_INDENT}{self._spec(layout)}" for layout in layouts), ")"])
+        lines = [f"{_INDENT}{self._spec(layout)}" for layout in layouts]
+        return "\n".join(["OUT_SPECS = (", *lines, ")"])
 
     def _spec(self, layout: BoundaryArray) -> str:
         said = f"{layout.shape} as stacked tiles, {layout.sharding}" if layout.is_stacked else str(layout.shape)
