@@ -35,8 +35,7 @@ def memoised(function: Callable[P, R]) -> Callable[P, R]:
     signature = inspect.signature(function)
     # An annotation is text where a module postpones its evaluation, and a class elsewhere.
     kinds = [str(p.annotation).rsplit(".")[-1].rstrip("'>") for p in signature.parameters.values()]
-    first, *others = (i for i, kind in enumerate(kinds) if kind == "HloSharding")
-    look_up = _with_two(function, first, *others) if others else _with_one(function, first)
+    look_up = _looking_up(function, *(i for i, kind in enumerate(kinds) if kind == "HloSharding"))
 
     @wraps(function)
     def remembering(*args: Any, **named: Any) -> Any:
@@ -55,23 +54,14 @@ def memoised(function: Callable[P, R]) -> Callable[P, R]:
     return remembering
 
 
-# The two below run millions of times: no loop over the arguments, no call of a sharding's own hash.
-
-
-def _with_one(function: Callable[..., Any], at: int) -> Callable[[Any], Any]:
+def _looking_up(function: Callable[..., Any], at: int, other: int | None = None) -> Callable[[Any], Any]:
+    # It runs millions of times: no loop over the arguments, no call of a sharding's own hash.
     def look_up(args: Any) -> Any:
-        memo, key = args[at].memo, (function, args[:at], args[at + 1 :])
-        found = memo.get(key, _MISSING)
-        if found is _MISSING:
-            found = memo[key] = _keep_names(function(*args), args)
-        return found
-
-    return look_up
-
-
-def _with_two(function: Callable[..., Any], at: int, other: int) -> Callable[[Any], Any]:
-    def look_up(args: Any) -> Any:
-        memo, key = args[at].memo, (function, args[other].uid, args[:at], args[at + 1 : other], args[other + 1 :])
+        if other is None:
+            key = function, args[:at], args[at + 1 :]
+        else:
+            key = function, args[other].uid, args[:at], args[at + 1 : other], args[other + 1 :]
+        memo = args[at].memo
         found = memo.get(key, _MISSING)
         if found is _MISSING:
             found = memo[key] = _keep_names(function(*args), args)

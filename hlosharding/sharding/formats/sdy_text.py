@@ -206,9 +206,8 @@ def write_sharding(sharding: SdySharding, symbol: str | None = None) -> str:
         return f"<mesh<[], device_ids=[{form.device}]>, []>"
     mesh = write_symbol(symbol) if symbol is not None else f"mesh{write_mesh(form.mesh)}"
     priorities = sharding.priorities or (None,) * len(form.dims)
-    dims = [
-        dim.written(write_string) + ("" if p is None else f"p{p}") for dim, p in zip(form.dims, priorities, strict=True)
-    ]
+    pairs = zip(form.dims, priorities, strict=True)
+    dims = [dim.written(write_string) + ("" if p is None else f"p{p}") for dim, p in pairs]
     parts = [mesh, f"[{', '.join(dims)}]"]
     kind = "" if sharding.reduction == "sum" else sharding.reduction
     parts += [f"replicated={{{_written(form.replicated)}}}"] if form.replicated else []
