@@ -128,7 +128,7 @@ class _Rewrite:
     def _annotate_inside(self, instruction: Instruction, manual: tuple[str, ...]) -> None:
         """What JAX calls once per device inside a region (a callback into Python) is manual; Shardy says it nowhere."""
         if manual and instruction in self.edit.shardings:
-            leaves = [_inside(sharding, manual) for sharding in self.shardings(instruction, "sharding")]
+            leaves = [_inside(sharding, manual) for sharding in self.shardings(instruction)]
             if leaves:
                 self.edit.shardings[instruction] = (
                     HloSharding.tuple(leaves) if instruction.shape.is_tuple else leaves[0]
@@ -137,8 +137,9 @@ class _Rewrite:
     def _drop_marks(self, instruction: Instruction) -> None:
         ir_rewrite.keep_frontend_attributes(instruction, lambda key: not _is_mark(key))
 
-    def shardings(self, instruction: Instruction, key: str) -> list[SdySharding]:
-        return parse_shardings(instruction.frontend_attributes.get(targets.SHARDY_PREFIX + key, ""), self.meshes)
+    def shardings(self, instruction: Instruction) -> list[SdySharding]:
+        text = instruction.frontend_attributes.get(targets.SHARDY_PREFIX + "sharding", "")
+        return parse_shardings(text, self.meshes)
 
     def operand_shardings(self, call: Instruction, key: str) -> list[tuple[Instruction, SdySharding]]:
         """Each operand of a region's edge with its sharding; LoadError where there is not one for each."""
@@ -213,7 +214,7 @@ def _make_inlineable(call: Instruction) -> None:
 
 def _sharding_call(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ...]) -> None:
     """`Sharding` with Shardy's attribute: open dims and manual axes stand only there."""
-    found = rewrite.shardings(call, "sharding")
+    found = rewrite.shardings(call)
     if not found:
         return
     rewrite.edit.shardings[call] = to_hlo(found[0], manual)

@@ -58,8 +58,7 @@ def to_v3(found: Interchange, context: FormatContext) -> str:
 
 
 def _leafwise(sharding: HloSharding, change: Any) -> HloSharding:
-    leaves = [change(leaf.without_names()) if leaf.kind == "tiled" else leaf for leaf in sharding.leaves]
-    leaves = [leaf.without_names() for leaf in leaves]
+    leaves = [change(leaf) if leaf.kind == "tiled" else leaf for leaf in sharding.without_names().leaves]
     return HloSharding.tuple(leaves) if sharding.is_tuple() else leaves[0]
 
 
