@@ -54,9 +54,15 @@ class Executable(DeviceProgram):
         return any(0 in layout.shape.dims for layout in self.boundary.outputs)
 
     def _check_donated(self, arrays: Sequence[Any]) -> None:
-        """ExecutionError where a buffer to be reused is another input, too: XLA's CPU client does not survive it."""
+        """ExecutionError where a buffer to be reused is another input, too: XLA's CPU client does not survive it.
+
+        What is on no device yet has no buffer: counters that start at 0 are all the same object.
+        """
+        import jax
+
         for number in self.donate:
-            if sum(array is arrays[number] for array in arrays) > 1:
+            is_placed = isinstance(arrays[number], jax.Array | ShardedArray)
+            if is_placed and sum(array is arrays[number] for array in arrays) > 1:
                 raise ExecutionError(f"input {number} is donated, and given as another input, too", remedy="copy it")
 
     @cached_property

@@ -384,6 +384,17 @@ def test_an_array_that_is_donated_is_given_once(mesh_2x4: Mesh) -> None:
         add(x, x)
 
 
+@pytest.mark.parametrize("given", [0, 0.5, np.float32(2), np.arange(8.0, dtype=np.float32)], ids=str)
+def test_what_is_on_no_device_yet_may_be_donated_twice(mesh_2x4: Mesh, given: Any) -> None:
+    def next_state(state: Any) -> Any:
+        return jax.tree.map(lambda x: x + 1, state)
+
+    ours, theirs = (jit(next_state, donate_argnums=0) for jit in (partial(hs.jit, mesh=mesh_2x4), jax.jit))
+    state = {"epochs": given, "steps": given}
+    for name, found in ours(state).items():
+        np.testing.assert_array_equal(found, theirs(dict(state))[name])
+
+
 def test_a_manual_region_reduces_the_partial_sums_that_enter_it(explicit: Mesh) -> None:
     partial = P(None, None, unreduced={"data"})
     a, b = (jax.device_put(X, NamedSharding(explicit, spec)) for spec in (P(None, "data"), P("data", None)))
