@@ -9,16 +9,16 @@ where each would have had it moved to another place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hlosharding.ir import Instruction, Module
+from hlosharding.ir import Computation, Instruction, Module
 from hlosharding.partitioner.context import PlanContext
 from hlosharding.partitioner.decisions import Decisions
-from hlosharding.partitioner.factors import Options, Slots
+from hlosharding.partitioner.factors import FAST_ELEMENTWISE, Options, Slots
 from hlosharding.partitioner.global_choice.op_prices import Key, MovePrices, OpPrices
 from hlosharding.partitioner.global_choice.value_groups import Group, groups_of
 from hlosharding.partitioner.overrides import BOTH_ENDS, ShardingTable
@@ -31,6 +31,8 @@ _SMALL = 0.02
 """A group of which less is moved, as a part of what is of another one, is left as it is."""
 _MOST_BORDERS = 12
 """Of a group with more of them (what runs through all layers) there is no local choice."""
+_LEADS = FAST_ELEMENTWISE | {"convert", "reduce", "reshape"}
+"""Ops that values pass before they are broadcast, as `keepdims` has them do."""
 
 
 def improved_table(
@@ -53,7 +55,26 @@ def improved_table(
     changed, copies = dict[int, HloSharding](), dict[int, HloSharding]()
     for group, sharding in [(g, s) for g, s in taken.items() if s is not g.sharding]:
         (copies if group.is_copy else changed).update({member.id: sharding for member in group.members})
-    return replace(table.changed(changed, BOTH_ENDS), copies=copies) if changed or copies else table
+    if not changed and not copies:
+        return table
+    led_to = {i for each in module.computations for i in _leading_to(changed, each, decisions.annotated)}
+    return replace(table.changed(changed, BOTH_ENDS).opened(led_to, BOTH_ENDS), copies=copies)
+
+
+def _leading_to(changed: Collection[int], computation: Computation, bound: Collection[str]) -> Iterator[int]:
+    """The ids of broadcasts for none but values that leave, and of what only such broadcasts are made of.
+
+    The search takes a broadcast to lie as it is read.  Left where they were, sums that the backward step of a softmax
+    spreads over rows moved there and back, which took longer than the rows had taken.
+    """
+    led_to, leaving = set[int](), set(changed)
+    for op in reversed(computation.instructions):
+        readers = {user.id for user in op.users}
+        leads = readers <= leaving if op.opcode == "broadcast" else op.opcode in _LEADS and readers <= led_to
+        if leads and readers and op.id not in changed and op.name not in bound:
+            led_to.add(op.id)
+            leaving.add(op.id)
+            yield op.id
 
 
 def _num_borders(group: Group, stands_for: Mapping[int, int]) -> int:

@@ -5,7 +5,7 @@ Floor: partitioner.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hlosharding.ir import Module
@@ -42,6 +42,11 @@ class ShardingTable:
     def changed(self, found: Mapping[int, HloSharding], reason: str) -> ShardingTable:
         """The same with other shardings for some."""
         return ShardingTable({**self.shardings, **found}, {**self.reasons, **dict.fromkeys(found, reason)}, self.copies)
+
+    def opened(self, ids: Collection[int], reason: str) -> ShardingTable:
+        """The same where these may take any sharding."""
+        kept = {i: sharding for i, sharding in self.shardings.items() if i not in ids}
+        return ShardingTable(kept, {**self.reasons, **dict.fromkeys(ids, reason)}, self.copies)
 
 
 _REFINEMENTS: tuple[tuple[Proposer, str], ...] = (

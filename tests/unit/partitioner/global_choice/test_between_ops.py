@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
 from hlosharding.partitioner import PartitionOptions
@@ -112,3 +117,28 @@ def test_values_that_may_take_any_sharding_lie_where_all_their_ops_cost_least() 
         ROOT r = f32[16,4096] dot(x, m), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}{mark(ROWS)}""")
     whole_g, w_to_columns = 1024 * 16 * 4 * 7 / 8, 16 * 4096 * 4 * 7 / 64
     assert local.comm_bytes_per_device == pytest.approx(whole_g + w_to_columns + w_to_columns)
+
+
+def attention_gradient(length: int, *places: P) -> hs.Partitioned:
+    """Of attention over eight heads, one on each device; what it mixes is asked for in one place after another."""
+    mesh, heads = Mesh(np.array(jax.devices()[:8]), ("x",)), P(None, "x")
+
+    def loss(queries: jax.Array, keys: jax.Array, values: jax.Array) -> jax.Array:
+        weights = jax.nn.softmax(jnp.einsum("bhqd,bhkd->bhqk", queries, keys))
+        mixed = jnp.einsum("bhqk,bhkd->bhqd", weights, values)
+        for place in places:
+            mixed = jax.lax.with_sharding_constraint(mixed, NamedSharding(mesh, place))
+        return jnp.sum(mixed**3)
+
+    gradient = jax.grad(loss, argnums=(0, 1, 2))
+    step = hs.jit(gradient, mesh=mesh, in_shardings=(heads,) * 3, out_shardings=(heads,) * 3)
+    return step.lower(*[jax.ShapeDtypeStruct((2, 8, length, 16), jnp.float32)] * 3).partitioned
+
+
+@pytest.mark.parametrize("length", [64, 256, 512])
+def test_what_a_softmax_spreads_over_rows_lies_as_they_do(length: int) -> None:
+    """Said by hand, scores and their gradients stay by heads; propagation has the gradients by rows."""
+    heads, rows = P(None, "x"), P(None, None, "x")
+    found, by_hand = attention_gradient(length, rows), attention_gradient(length, heads, rows)
+    assert found.comm_bytes_per_device == by_hand.comm_bytes_per_device
+    assert len(found.collectives) == len(by_hand.collectives)
