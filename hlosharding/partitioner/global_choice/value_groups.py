@@ -32,7 +32,8 @@ class Group:
     borders: list[Instruction] = field(default_factory=list[Instruction])
     """Ops that make members of other values, or read them and make others."""
     asked: list[tuple[Instruction, HloSharding]] = field(default_factory=list[tuple[Instruction, HloSharding]])
-    """Members that are wanted in a sharding of its own: of a result, of what the user annotated, of a loop."""
+    """Members, and slices of members, that are wanted in a sharding of their own: of a result, of what the user
+    annotated, of a loop."""
     values: set[Instruction] = field(default_factory=set[Instruction])
     """The members, to be asked for."""
     is_copy: bool = False
@@ -55,7 +56,9 @@ def groups_of(computation: Computation, shardings: Mapping[int, HloSharding], bo
             for operand, place in _wanted_by(inst, shardings):
                 if operand in of:
                     group = of[operand]
-                    group.asked.append((operand, group.sharding if place is None else place))
+                    # A slice lies as what it is cut from, and is moved itself, were that elsewhere.
+                    wanted = inst if inst.opcode == "slice" and place is not None else operand
+                    group.asked.append((wanted, group.sharding if place is None else place))
             continue
         for group in dict.fromkeys([of[v] for v in (inst, *inst.operands) if v in of]):
             group.borders.append(inst)
@@ -127,6 +130,6 @@ def _wanted_by(
         leaves = iter(given.normalize_tuple(len(op.shape.leaves)).leaves)
         first = [list(islice(leaves, len(o.shape.leaves) if o.shape.is_tuple else 1))[:1] for o in op.operands]
         return [(o, place) for o, places in zip(op.operands, first, strict=True) for place in places]
-    if op.opcode == "copy" and given is not None:
+    if op.opcode in ("copy", "slice") and given is not None:
         return [(op.operands[0], given)]
     return [(o, None) for o in op.operands]

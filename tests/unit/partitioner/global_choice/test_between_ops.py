@@ -142,3 +142,25 @@ def test_what_a_softmax_spreads_over_rows_lies_as_they_do(length: int) -> None:
     found, by_hand = attention_gradient(length, rows), attention_gradient(length, heads, rows)
     assert found.comm_bytes_per_device == by_hand.comm_bytes_per_device
     assert len(found.collectives) == len(by_hand.collectives)
+
+
+def projections(length: int, *, are_moved_together: bool) -> hs.Partitioned:
+    """Queries, keys and values by one product; made by rows, and each asked for by heads."""
+    mesh, heads = Mesh(np.array(jax.devices()[:8]), ("x",)), P(None, None, "x")
+
+    def project(weights: jax.Array, x: jax.Array) -> tuple[jax.Array, ...]:
+        found = jnp.einsum("btd,dchk->cbthk", x, weights)
+        if are_moved_together:
+            found = jax.lax.with_sharding_constraint(found, NamedSharding(mesh, P(None, *heads)))
+        return tuple([jax.lax.with_sharding_constraint(one, NamedSharding(mesh, heads)) for one in found])
+
+    step = hs.jit(project, mesh=mesh, in_shardings=(P(), P(None, "x")))
+    return step.lower(
+        *[jax.ShapeDtypeStruct(dims, jnp.float32) for dims in ((64, 3, 8, 16), (2, length, 64))]
+    ).partitioned
+
+
+def test_what_is_cut_in_slices_that_are_all_wanted_elsewhere_moves_before_it_is_cut() -> None:
+    found, by_hand = (projections(64, are_moved_together=together) for together in (False, True))
+    assert found.comm_bytes_per_device == by_hand.comm_bytes_per_device
+    assert len(found.collectives) == len(by_hand.collectives) == 1
