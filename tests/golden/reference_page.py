@@ -90,7 +90,8 @@ def members(value: Any) -> list[str]:
     """What a class (its methods and properties) or a module (its functions) has under public names."""
     if isinstance(value, ModuleType):
         found = {name: getattr(value, name) for name in getattr(value, "__all__", None) or vars(value)}
-        own = {n: v for n, v in found.items() if inspect.isfunction(v) and v.__module__ == value.__name__}
+        functions = {n: v for n, v in found.items() if inspect.isfunction(inspect.unwrap(v))}
+        own = {n: v for n, v in functions.items() if v.__module__ == value.__name__}
     else:
         own = {n: getattr(value, n) for n in _defined_here(value)}
     return [f"- `{_short(n, v)}`: {said(v)}" for n, v in sorted(own.items()) if _is_public(n) and said(v)]
