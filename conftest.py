@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
+def pytest_runtest_teardown() -> None:
+    """Executables go where there are many: LLVM maps four pieces of memory for each, and XLA aborts a process that has
+    65,530, what Linux allows by default; one of two that shared all tests came there."""
+    mappings = Path("/proc/self/maps")
+    if next(_tests) % 16 == 0 and mappings.exists() and mappings.read_bytes().count(b"\n") > MANY_MAPPINGS:
+        import jax
+
+        jax.clear_caches()
+
+
+_tests = count()
+MANY_MAPPINGS = 30_000
+"""Half of what a process may have; a test adds up to 900 (steps of published plans), and each sixteenth asks."""
+
+
 def why_no_gpu() -> str | None:
     """The reason why JAX sees no GPU here, or None where it sees one."""
     if not has_cuda_plugin():
@@ -127,22 +143,6 @@ def no_rules_stay() -> Iterator[None]:
     yield
     for target in set(users_calls) - before:
         hs.unregister_rule(target)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_mappings() -> Iterator[None]:
-    """Executables go where there are many: LLVM maps four pieces of memory for each, and XLA aborts a process that has
-    65,530, what Linux allows by default; one of two that shared all tests came there."""
-    yield
-    mappings = Path("/proc/self/maps")
-    if mappings.exists() and mappings.read_bytes().count(b"\n") > MANY_MAPPINGS:
-        import jax
-
-        jax.clear_caches()
-
-
-MANY_MAPPINGS = 30_000
-"""Half of what a process may have: no module adds as many."""
 
 
 @pytest.fixture(scope="session")

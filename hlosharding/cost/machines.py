@@ -9,7 +9,6 @@ to the host is that of a device's own link, each way; of TPU v5e and v5p none is
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
@@ -21,47 +20,32 @@ from hlosharding.errors import CostError
 GB, TFLOP, US = 1e9, 1e12, 1e-6
 KIB = 1024
 
-# NVLink's hop and the network's, those of NCCL's protocol LL [N].
-_NVLINK_HOP, _NETWORK_HOP = 0.6 * US, 2.7 * US
+# NVLink's hop and the network's, those of NCCL's protocol LL [N]; kernel start 4-5 us [K]; a collective's start 5 us
+# (XLA's GPU latency model) [S].
+_NVLINK_HOP, _NETWORK_HOP, _KERNEL, _COLLECTIVE = 0.6 * US, 2.7 * US, 4.0 * US, 5.0 * US
 # The model has 20.4 GB/s for LL between 4 nodes and more with Intel's hosts, of which half is reached [F]; LL128 sends
 # 16.7 GB/s a channel, of 12; a post takes Intel's hosts 1 us [N].
 _NCCL = Nccl(ll_bandwidth=10.2 * GB, ll128_bandwidth=200 * GB, nvls_efficiency=0.0, post=1.0 * US)
+_DISPATCH = 10.0 * US  # PyTorch without a compiler: 5-25 us from Python to the launch of a kernel [K]
+# Products of equal cards at their power limit: 8 % between the whiskers of a box plot, which are 5.4 deviations, in
+# three clusters of V100s (Sinha and others 2022) [K].
+_SPREAD = 0.08 / 5.4
 _ON_CARDS: dict[str, Any] = {
-    "launch": 4.0 * US,  # 4-5 us [K]
-    "dispatch": 10.0 * US,  # PyTorch without a compiler: 5-25 us from Python to the launch of a kernel [K]
-    "collective_launch": 5.0 * US,  # XLA's GPU latency model [S]
-    # Products of equal cards at their power limit: 8 % between the whiskers of a box plot, which are 5.4 deviations,
-    # in three clusters of V100s (Sinha and others 2022) [K].
-    "spread": 0.08 / 5.4,
+    "launch": _KERNEL,
+    "dispatch": _DISPATCH,
+    "collective_launch": _COLLECTIVE,
+    "spread": _SPREAD,
 }
 """What most GPUs have in common."""
 
 
-@lru_cache
 def v100(num_devices: int = 8) -> Machine:
     """V100 SXM2 32 GB in nodes of 8 (p3dn-like: 12.5 GB/s a node).
 
     >>> v100(8).num_nodes
     1
     """
-    return Machine(
-        name=f"v100({num_devices})",
-        num_devices=_devices("v100", num_devices),
-        devices_per_node=8,
-        peak_flops=(("f32", 15.7 * TFLOP), ("f16", 125 * TFLOP), ("bf16", 15.7 * TFLOP), ("f64", 7.8 * TFLOP)),  # [S]
-        vector_flops=15.7 * TFLOP,  # [S]
-        memory_bandwidth=900 * GB,  # [S]
-        memory_bytes=32 * GB,
-        inside=Link(bandwidth=130 * GB, latency=_NVLINK_HOP),  # 150 peak, 120-135 achieved [K]
-        between=Link(bandwidth=12.5 * GB / 8, latency=_NETWORK_HOP),
-        nccl=_NCCL,
-        host_bandwidth=12 * GB,  # PCIe 3: 16 peak [S], 12 achieved [K]
-        matrix_tile=(128, 128, 32),
-        matrix_units=80,  # [S]
-        compute_efficiency=0.8,  # 85-105 of 125 achieved [K]
-        memory_efficiency=0.85,
-        **_ON_CARDS,
-    )
+    return _v100("v100", num_devices, per_node=8, inside=130 * GB, between=12.5 * GB / 8)
 
 
 def dgx2_v100(num_devices: int = 16) -> Machine:
@@ -70,8 +54,29 @@ def dgx2_v100(num_devices: int = 16) -> Machine:
     >>> dgx2_v100().devices_per_node
     16
     """
-    cards = Link(bandwidth=8 * 12.5 * GB / 16, latency=_NETWORK_HOP)
-    return _like(v100, "dgx2_v100", num_devices, devices_per_node=16, between=cards)
+    return _v100("dgx2_v100", num_devices, per_node=16, inside=130 * GB, between=8 * 12.5 * GB / 16)
+
+
+@lru_cache
+def _v100(name: str, num_devices: int, *, per_node: int, inside: float, between: float) -> Machine:
+    return Machine(
+        name=f"{name}({num_devices})",
+        num_devices=_devices(name, num_devices),
+        devices_per_node=per_node,
+        peak_flops=(("f32", 15.7 * TFLOP), ("f16", 125 * TFLOP), ("bf16", 15.7 * TFLOP), ("f64", 7.8 * TFLOP)),  # [S]
+        vector_flops=15.7 * TFLOP,  # [S]
+        memory_bandwidth=900 * GB,  # [S]
+        memory_bytes=32 * GB,
+        inside=Link(bandwidth=inside, latency=_NVLINK_HOP),  # 150 peak, 120-135 achieved [K]
+        between=Link(bandwidth=between, latency=_NETWORK_HOP),
+        nccl=_NCCL,
+        host_bandwidth=12 * GB,  # PCIe 3: 16 peak [S], 12 achieved [K]
+        matrix_tile=(128, 128, 32),
+        matrix_units=80,  # [S]
+        compute_efficiency=0.8,  # 85-105 of 125 achieved [K]
+        memory_efficiency=0.85,
+        **_ON_CARDS,
+    )
 
 
 _A100 = Chip(
@@ -85,17 +90,32 @@ _A100 = Chip(
 )
 
 
-@lru_cache
+_A100_40GB = replace(_A100, kind="NVIDIA A100-SXM4-40GB")  # [C]
+
+
 def a100(num_devices: int = 8) -> Machine:
     """A100 SXM 80 GB in nodes of 8, one 200 Gb/s card a device.
 
     >>> a100(16).num_nodes
     2
     """
-    on_cards: dict[str, Any] = _ON_CARDS | {"collective_launch": 29 * US}  # [F]
+    return _ampere("a100", num_devices, memory=80 * GB, bandwidth=2.0e12, chip=_A100)  # [S]
+
+
+def a100_40gb(num_devices: int = 8) -> Machine:
+    """A100 SXM 40 GB: an A100 with less and slower memory.
+
+    >>> a100_40gb().memory_bytes
+    40000000000.0
+    """
+    return _ampere("a100_40gb", num_devices, memory=40 * GB, bandwidth=1.555e12, chip=_A100_40GB)  # [S]
+
+
+@lru_cache
+def _ampere(name: str, num_devices: int, *, memory: float, bandwidth: float, chip: Chip) -> Machine:
     return Machine(
-        name=f"a100({num_devices})",
-        num_devices=_devices("a100", num_devices),
+        name=f"{name}({num_devices})",
+        num_devices=_devices(name, num_devices),
         devices_per_node=8,
         peak_flops=(  # [S]
             ("f32", 156 * TFLOP),  # TF32, which XLA uses for f32 products at default precision
@@ -105,8 +125,8 @@ def a100(num_devices: int = 8) -> Machine:
             ("f64", 19.5 * TFLOP),
         ),
         vector_flops=19.5 * TFLOP,  # [S]
-        memory_bandwidth=2.0e12,  # [S]
-        memory_bytes=80 * GB,
+        memory_bandwidth=bandwidth,
+        memory_bytes=memory,
         inside=Link(bandwidth=235 * GB, latency=0.81 * US),  # 300 peak; 235 achieved [N]; hop [F]
         between=Link(bandwidth=24 * GB, latency=_NETWORK_HOP),  # HDR: 25 peak, 24 achieved [K]
         nccl=replace(_NCCL, ll128_bandwidth=176 * GB),  # [F]
@@ -117,19 +137,22 @@ def a100(num_devices: int = 8) -> Machine:
         attention_backward=0.83,  # 196 of 312 at best, likewise [K]
         compute_efficiency=0.82,  # 257 of 312 on random numbers: power, not units, is the limit [K]
         memory_efficiency=0.85,
-        chip=_A100,
-        **on_cards,
+        chip=chip,
+        launch=_KERNEL,
+        dispatch=_DISPATCH,
+        spread=_SPREAD,
+        collective_launch=29 * US,  # [F]
     )
 
 
-def a100_40gb(num_devices: int = 8) -> Machine:
-    """A100 SXM 40 GB: an A100 with less and slower memory.
-
-    >>> a100_40gb().memory_bytes
-    40000000000.0
-    """
-    chip = replace(_A100, kind="NVIDIA A100-SXM4-40GB")  # [C]
-    return _like(a100, "a100_40gb", num_devices, memory_bytes=40 * GB, memory_bandwidth=1.555e12, chip=chip)  # [S]
+_HOPPER_FLOPS = (  # dense [S]
+    ("f32", 495 * TFLOP),  # TF32
+    ("f16", 990 * TFLOP),
+    ("bf16", 990 * TFLOP),
+    ("f8", 1979 * TFLOP),
+    ("s8", 1979 * TFLOP),
+    ("f64", 67 * TFLOP),
+)
 
 
 _H100 = Chip(
@@ -143,33 +166,60 @@ _H100 = Chip(
 )
 
 
+_H200, _H100_96GB = replace(_H100, kind="NVIDIA H200"), replace(_H100, kind="NVIDIA H100")  # [C]
 # Of the clock at 700 W: large products reach 0.6 of the sheet on this card (torchao's `roofline_utils.py`, 2024) [K],
 # those that fill a step 0.8 * 0.89 at 700 W [M].  A root of 500/700, too; an H100 of 350 W is at 0.7.
 _CLOCK_AT_500_W = 0.6 / (0.8 * 0.89)
 
 
-@lru_cache
 def h100(num_devices: int = 8) -> Machine:
     """H100 SXM 80 GB in nodes of 8, one 400 Gb/s card a device.
 
     >>> h100(16).num_nodes, h100().memory_bytes
     (2, 80000000000.0)
     """
+    return _hopper("h100", num_devices, memory=80 * GB, bandwidth=3.35e12, chip=_H100)  # [S]
+
+
+def h100_96gb(num_devices: int = 8) -> Machine:
+    """H100 96 GB with HBM2e, limited to 500 W, as PyTorch's torchtitan was measured on.
+
+    >>> h100_96gb().memory_bytes > h100().memory_bytes, h100_96gb().vector_flops < h100().vector_flops
+    (True, True)
+    """
+    whole = _hopper("h100_96gb", num_devices, memory=96 * GB, bandwidth=2.4e12, chip=_H100_96GB)  # [K]
+    return _slower(whole, _CLOCK_AT_500_W)
+
+
+@lru_cache
+def _slower(machine: Machine, clock: float) -> Machine:
+    """The same at a share of its clock."""
+    return replace(
+        machine,
+        vector_flops=machine.vector_flops * clock,
+        compute_efficiency=machine.compute_efficiency * clock,
+    )
+
+
+def h200(num_devices: int = 8) -> Machine:
+    """H200 SXM 141 GB: an H100 with more and faster memory.
+
+    >>> h200().memory_bandwidth > h100().memory_bandwidth
+    True
+    """
+    return _hopper("h200", num_devices, memory=141 * GB, bandwidth=4.8e12, chip=_H200)  # [S]
+
+
+@lru_cache
+def _hopper(name: str, num_devices: int, *, memory: float, bandwidth: float, chip: Chip) -> Machine:
     return Machine(
-        name=f"h100({num_devices})",
-        num_devices=_devices("h100", num_devices),
+        name=f"{name}({num_devices})",
+        num_devices=_devices(name, num_devices),
         devices_per_node=8,
-        peak_flops=(  # dense [S]
-            ("f32", 495 * TFLOP),  # TF32
-            ("f16", 990 * TFLOP),
-            ("bf16", 990 * TFLOP),
-            ("f8", 1979 * TFLOP),
-            ("s8", 1979 * TFLOP),
-            ("f64", 67 * TFLOP),
-        ),
+        peak_flops=_HOPPER_FLOPS,
         vector_flops=67 * TFLOP,  # [S]
-        memory_bandwidth=3.35e12,  # [S]
-        memory_bytes=80 * GB,
+        memory_bandwidth=bandwidth,
+        memory_bytes=memory,
         inside=Link(bandwidth=370 * GB, latency=_NVLINK_HOP),  # 450 peak; <= 370 achieved even at 10 GB [S]
         between=Link(bandwidth=44 * GB, latency=_NETWORK_HOP),  # 400 GB/s a node [S], 350 achieved [K]
         # LL128 reaches 0.68 of the model's 300 GB/s [K]; the switches 0.85 in 15 of 16 channels [N]
@@ -181,54 +231,45 @@ def h100(num_devices: int = 8) -> Machine:
         compute_efficiency=0.8,
         sustained=0.89,
         memory_efficiency=0.9,  # 3.0 of 3.35e12 [M]
-        chip=_H100,
+        chip=chip,
         **_ON_CARDS,
     )
 
 
-def h100_96gb(num_devices: int = 8) -> Machine:
-    """H100 96 GB with HBM2e, limited to 500 W, as PyTorch's torchtitan was measured on.
-
-    >>> h100_96gb().memory_bytes > h100().memory_bytes, h100_96gb().vector_flops < h100().vector_flops
-    (True, True)
-    """
-    memory: dict[str, Any] = {"memory_bytes": 96 * GB, "memory_bandwidth": 2.4e12}  # [K]
-    chip = replace(_H100, kind="NVIDIA H100")  # [C]
-    return _like(h100, "h100_96gb", num_devices, clock=_CLOCK_AT_500_W, chip=chip, **memory)
-
-
-def h200(num_devices: int = 8) -> Machine:
-    """H200 SXM 141 GB: an H100 with more and faster memory.
-
-    >>> h200().memory_bandwidth > h100().memory_bandwidth
-    True
-    """
-    chip = replace(_H100, kind="NVIDIA H200")  # [C]
-    return _like(h100, "h200", num_devices, memory_bytes=141 * GB, memory_bandwidth=4.8e12, chip=chip)  # [S]
-
-
-_B200 = Chip(
-    kind="NVIDIA B200",  # [C]
-    compute_capability=(10, 0),
-    is_accelerated=True,
-    lanes=128,  # [C]
-    shared_memory=228 * KIB,  # [S]
-    l2_cache=129_536 * KIB,  # [C]
-    links=18,  # [S]
-)
-
-
-@lru_cache
 def b200(num_devices: int = 8) -> Machine:
     """B200 180 GB in nodes of 8.
 
     >>> b200().flops("bf16")
     2250000000000000.0
     """
+    return _blackwell("b200", num_devices, per_node=8, host=55 * GB)  # PCIe 5, as Hopper's
+
+
+def gb200_nvl72(num_devices: int = 72) -> Machine:
+    """GB200 NVL72: 72 Blackwell devices behind one NVSwitch fabric.
+
+    >>> gb200_nvl72().num_nodes
+    1
+    """
+    # NVLink-C2C: 900 GB/s both ways for the two devices of a Grace [S]; Hopper's achieved share assumed.
+    return _blackwell("gb200_nvl72", num_devices, per_node=72, host=190 * GB)
+
+
+@lru_cache
+def _blackwell(name: str, num_devices: int, *, per_node: int, host: float) -> Machine:
+    chip = Chip(
+        kind=f"NVIDIA {name.partition('_')[0].upper()}",  # [C]
+        compute_capability=(10, 0),
+        is_accelerated=True,
+        lanes=128,  # [C]
+        shared_memory=228 * KIB,  # [S]
+        l2_cache=129_536 * KIB,  # [C]
+        links=18,  # [S]
+    )
     return Machine(
-        name=f"b200({num_devices})",
-        num_devices=_devices("b200", num_devices),
-        devices_per_node=8,
+        name=f"{name}({num_devices})",
+        num_devices=_devices(name, num_devices),
+        devices_per_node=per_node,
         peak_flops=(  # dense [S]
             ("f32", 1100 * TFLOP),  # TF32
             ("f16", 2250 * TFLOP),
@@ -244,25 +285,14 @@ def b200(num_devices: int = 8) -> Machine:
         between=Link(bandwidth=44 * GB, latency=_NETWORK_HOP),  # 400 / 3600 GB/s a node of 8 / 72 [S], as Hopper's
         # channels twice as fast as Hopper's, switches 0.74 [N]
         nccl=replace(_NCCL, ll128_bandwidth=410 * GB, nvls_efficiency=0.74 * 15 / 16),
-        host_bandwidth=55 * GB,  # PCIe 5, as Hopper's
+        host_bandwidth=host,
         matrix_tile=(128, 256, 64),
         matrix_units=148,  # [C]
         compute_efficiency=0.75,
         memory_efficiency=0.85,
-        chip=_B200,
+        chip=chip,
         **_ON_CARDS,
     )
-
-
-def gb200_nvl72(num_devices: int = 72) -> Machine:
-    """GB200 NVL72: 72 Blackwell devices behind one NVSwitch fabric.
-
-    >>> gb200_nvl72().num_nodes
-    1
-    """
-    chip = replace(_B200, kind="NVIDIA GB200")  # [C]
-    # NVLink-C2C: 900 GB/s both ways for the two devices of a Grace [S]; Hopper's achieved share assumed.
-    return _like(b200, "gb200_nvl72", num_devices, devices_per_node=72, host_bandwidth=190 * GB, chip=chip)
 
 
 def tpu_v4p(num_devices: int = 64) -> Machine:
@@ -413,16 +443,6 @@ def cpu(num_devices: int = 8) -> Machine:
         memory_efficiency=1.0,
         platform="cpu",
     )
-
-
-@lru_cache
-def _like(
-    preset: Callable[[int], Machine], name: str, num_devices: int, *, clock: float = 1.0, **figures: Any
-) -> Machine:
-    """So many devices that are like those of a preset but for some figures, at a share of their clock."""
-    base = preset(_devices(name, num_devices))
-    figures["vector_flops"], figures["compute_efficiency"] = base.vector_flops * clock, base.compute_efficiency * clock
-    return replace(base, name=f"{name}({num_devices})", **figures)
 
 
 def _devices(name: str, num_devices: int) -> int:

@@ -15,6 +15,7 @@ from hlosharding.cost import Machine, WholeStep
 from hlosharding.errors import AnnotationError, ScheduleError
 from hlosharding.ir import Instruction, Module, fused_attention
 from hlosharding.notebook import file_name
+from hlosharding.partitioner import PartitionOptions
 from hlosharding.schedule import (
     Cutter,
     Pipeline,
@@ -68,12 +69,12 @@ class Planner:
         self._annotated: dict[Plan, Module] = {}
 
     @collector_comes_after
-    def pipeline(self, plan: Plan, machine: Machine | None = None) -> Pipeline:
+    def pipeline(self, plan: Plan, machine: Machine | None = None, options: PartitionOptions | None = None) -> Pipeline:
         """The program cut so.  Raises ScheduleError where it cannot be, AnnotationError for a strategy's bad specs."""
         for parameter in self.module.entry.parameters:
             if parameter.parameter_number in self.numbers:
                 _check_divides(parameter, plan)
-        return self._cut(plan, plan.layout, plan.submeshes, machine)
+        return self._cut(plan, plan.layout, plan.submeshes, machine, options)
 
     def on_one_submesh(self, plan: Plan, layers: Sequence[int], machine: Machine) -> Pipeline:
         """The program cut into stages of so many layers each, all on the devices of the plan's first one: to be priced.
@@ -84,10 +85,15 @@ class Planner:
         return self._cut(plan, layout, plan.submeshes[:1] * len(layers), machine)
 
     def _cut(
-        self, plan: Plan, layout: StageLayout, devices: Sequence[tuple[int, ...]], machine: Machine | None
+        self,
+        plan: Plan,
+        layout: StageLayout,
+        devices: Sequence[tuple[int, ...]],
+        machine: Machine | None,
+        options: PartitionOptions | None = None,
     ) -> Pipeline:
-        annotated, cutter = self.annotate(plan), self._planner_of_cut(plan)._cutter
-        return cutter.pipeline(annotated, layout, devices, plan.microbatches, machine, axes=self.axes_of(plan))
+        annotated, axes, cutter = self.annotate(plan), self.axes_of(plan), self._planner_of_cut(plan)._cutter
+        return cutter.pipeline(annotated, layout, devices, plan.microbatches, machine, options, axes)
 
     @property
     def trips(self) -> Sequence[int]:
@@ -158,9 +164,9 @@ class Planner:
         """Numbers of the arguments that the update may overwrite."""
         return self._cutter.donated
 
-    def schedule(self, plan: Plan, machine: Machine | None = None) -> Schedule:
+    def schedule(self, plan: Plan, machine: Machine | None = None, options: PartitionOptions | None = None) -> Schedule:
         """The plan's schedule, ready to be verified, simulated and run.  Raises ScheduleError."""
-        return self.pipeline(plan, machine).schedule(plan.schedule, plan.microbatches)
+        return self.pipeline(plan, machine, options).schedule(plan.schedule, plan.microbatches)
 
     def annotate(self, plan: Plan) -> Module:
         """The program with the shardings of a stage by its strategy; where it says nothing, the batch over data."""
