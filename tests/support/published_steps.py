@@ -40,8 +40,13 @@ class Step:
     arguments: tuple[Any, ...]
 
     @cached_property
+    def module(self) -> hs.Module:
+        return hs.trace(self.function)(*self.arguments)
+
+    @property
     def planner(self) -> Planner:
-        return Planner(hs.trace(self.function)(*self.arguments), ["tokens"])
+        """Each time anew: it keeps the programs of its plans, and what XLA made of them."""
+        return Planner(self.module, ["tokens"])
 
     @cached_property
     def expected(self) -> list[Any]:
