@@ -78,6 +78,11 @@ class SubmeshCollective(Tilewise):
 
     __slots__ = ()
 
+    @property
+    def kind(self) -> str:
+        """XLA's opcode: the formula of its price."""
+        return self.word
+
     def infer(self, operands: Sequence[Value]) -> Types:
         types = [type_of(value) for value in operands]
         if not types:
@@ -104,12 +109,10 @@ class SubmeshCollective(Tilewise):
     def work(self, operands: Types, results: Types, machine: Machine) -> Work:
         where = group_placement(self.groups(operands, results), machine)
         slowest = machine.kind_of([device for each in operands for device in each.devices])
-        # XLA has no collective that leaves a sum on one device.
-        opcode = "all-reduce" if isinstance(self, SubmeshReduce) else self.word
         # Prices are of the full buffer: an all-gather's result has it, a reduce-scatter's operand.
         size = float(max(operands[0].tile_bytes, results[0].tile_bytes))
-        received = bytes_received(opcode, size, len(operands))
-        return Work(placement_time(opcode, size, where, slowest)[0], True, received)
+        received = bytes_received(self.kind, size, len(operands))
+        return Work(placement_time(self.kind, size, where, slowest)[0], True, received)
 
 
 def _type_of_sum(types: Types, op: Op) -> ValueType:
@@ -149,6 +152,11 @@ class SubmeshReduce(SubmeshCollective):
 
     word: ClassVar[str] = "reduce"
     to: tuple[int, ...]
+
+    @property
+    def kind(self) -> str:
+        # XLA has no collective that leaves a sum on one device.
+        return "all-reduce"
 
     def results(self, types: Types) -> Types:
         if self.to not in [each.devices for each in types]:
