@@ -5,6 +5,20 @@ Floor: ground.  Standard library only.
 
 from __future__ import annotations
 
+from numbers import Integral
+from typing import Any, TypeGuard
+
+
+def is_count(value: Any, least: int = 1) -> TypeGuard[int]:
+    """Is it a whole number from `least` on?  For checks of what a caller gives.
+
+    >>> import numpy as np
+    >>> [is_count(value) for value in (1, np.int32(2), 0, 1.5, float("nan"), True, None, "3")]
+    [True, True, False, False, False, False, False, False]
+    """
+    # To Python True is a whole number, too.
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
+
 
 class HloShardingError(Exception):
     """Base of all errors raised on purpose by hlosharding.

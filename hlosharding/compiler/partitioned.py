@@ -19,7 +19,7 @@ from hlosharding.compiler.silent_regions import broken_regions
 from hlosharding.compiler.split_explanation import SplitExplanation, explained_split, splits_of
 from hlosharding.cost import CostReport, Machine, Topology, leaves_on_host, machine_of, machines, preset_of_kind
 from hlosharding.deep_stack import deep_stack
-from hlosharding.errors import ExecutionError, PartitionError
+from hlosharding.errors import ExecutionError, PartitionError, is_count
 from hlosharding.executor import NO_OPTIONS, BoundaryArray, Executable, ShardMapProgram
 from hlosharding.ir import (
     Computation,
@@ -462,7 +462,8 @@ def prices_of(machine: Machine | Topology | None, num_devices: int, module: Modu
     if machine is not None:
         return machine_of(machine)
     # The preset that fits the devices of the traced function's mesh, if there is one, else JAX's.
-    return default_machine(max(1, num_devices), module.signature.devices if module.signature is not None else None)
+    devices = module.signature.devices if module.signature is not None else None
+    return default_machine(num_devices if is_count(num_devices) else 1, devices)
 
 
 _COMPILED_ALREADY = "XLA compiled this module already: listed and priced as it stands"

@@ -15,7 +15,7 @@ from math import prod
 from typing import Any
 
 from hlosharding.cost.machine import Chip, Link, Machine, Nccl, near_cube
-from hlosharding.errors import CostError
+from hlosharding.errors import CostError, is_count
 
 GB, TFLOP, US = 1e9, 1e12, 1e-6
 KIB = 1024
@@ -446,6 +446,6 @@ def cpu(num_devices: int = 8) -> Machine:
 
 
 def _devices(name: str, num_devices: int) -> int:
-    if num_devices < 1:
+    if not is_count(num_devices):
         raise CostError(f"machine {name!r} with {num_devices} devices", remedy="give at least one device")
     return num_devices

@@ -209,7 +209,7 @@ def cost(
     """
     causes = getattr(module, "causes", None) or {}
     module = with_trip_counts(module_of(module), trips)
-    machine = (machine_of(machine) if machine else machines.h100(devices_of(module).count)).with_runtime(runtime)
+    machine = (machine_of(machine) or machines.h100(devices_of(module).count)).with_runtime(runtime)
     with blaming(module):
         table = _PriceTable(module, machine, causes, combine=combine and not was_combined(module))
         return table.report(PeakMemory(module, table.kernels), host_memory(module))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -77,8 +77,14 @@ def topology(machine: str | Machine, num_devices: int | None = None) -> Topology
     return _describe(machine_named(machine, 8 if num_devices is None else num_devices))
 
 
-def machine_of(given: Machine | Topology) -> Machine:
-    """Whose prices count: the machine itself, or that of a topology."""
+_Given = TypeVar("_Given", bound=Machine | None)
+
+
+def machine_of(given: _Given | Topology) -> _Given | Machine:
+    """Whose prices count: the machine itself, or that of a topology.  Raises CostError for what is neither."""
+    anything: object = given
+    if not isinstance(anything, Machine | Topology | None):
+        raise CostError(f"{given!r} is no machine", remedy="give one with its devices, as hs.machines.h100(8)")
     return given.machine if isinstance(given, Topology) else given
 
 

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import NamedTuple
 
-from hlosharding.errors import ModuleError
+from hlosharding.errors import ModuleError, is_count
 from hlosharding.ir import rewrite
 from hlosharding.ir.attributes import is_at
 from hlosharding.ir.control_flow import while_parts
@@ -89,7 +89,7 @@ def with_trip_counts(module: Module, trips: Mapping[str, int]) -> Module:
     """
     out = module.clone() if trips else module
     for name, count in trips.items():
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        if not is_count(count, 0):
             raise ModuleError(f"trips of {name} are {count!r}", remedy="give a whole number, 0 or more")
         for loop in _loops_called(out, name):
             rewrite.set_attributes(loop, opaque=json.dumps({**_config(loop), "known_trip_count": {"n": str(count)}}))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hlosharding.collector import collector_waits
 from hlosharding.cost import CostReport, Machine, cost
-from hlosharding.errors import PartitionError
+from hlosharding.errors import PartitionError, is_count
 from hlosharding.ir import COLLECTIVES, Builder, Instruction, Module, run_passes
 from hlosharding.partitioner.choice import OpPlan
 from hlosharding.partitioner.context import Context
@@ -123,7 +123,7 @@ def _sharding_of(inst: Instruction, leaves: tuple[HloSharding, ...]) -> HloShard
 
 def check_devices(module: Module, num_partitions: int) -> None:
     """PartitionError where shardings are for another number of devices, or the program is one of several replicas."""
-    if num_partitions < 1:
+    if not is_count(num_partitions):
         raise PartitionError(f"num_partitions is {num_partitions}", remedy="pass the number of devices")
     if module.num_replicas > 1:
         raise PartitionError(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hlosharding.cost import parse_machine
-from hlosharding.errors import HloShardingError, PlanError
+from hlosharding.errors import HloShardingError, PlanError, is_count
 from hlosharding.reshard import OBJECTIVES
 from hlosharding.sharding import HloSharding, MeshInfo, check_devices, is_spec, spec_from_text
 from hlosharding.small_files import parsed_json, parsed_toml, read_text
@@ -143,7 +143,7 @@ def _such(is_such: Callable[[Any], bool], wanted: str) -> Callable[[Any], Any]:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**53
+    return is_count(value) and value < 2**53
 
 
 _text = _such(lambda value: isinstance(value, str), "a text")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from hlosharding.errors import ShardingError
+from hlosharding.errors import ShardingError, is_count
 from hlosharding.report.svg import label, svg_image
 from hlosharding.sharding import HloSharding
 
@@ -85,6 +85,8 @@ def pages(sharding: HloSharding | str, dims: Sequence[int]) -> Iterator[TileGrid
         sharding = HloSharding.parse(sharding)
     if sharding.is_tuple():
         raise ShardingError(f"{sharding} is a tuple", remedy="draw its leaves one by one")
+    if not all(is_count(size, 0) for size in dims):
+        raise ShardingError(f"{list(dims)} is no shape of an array", remedy="give the global size of every dim")
     if sharding.kind != "tiled":
         yield TileGrid("", ("",), ("",), ((_whole(sharding),),))
         return

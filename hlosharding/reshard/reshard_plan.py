@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hlosharding.collector import collector_waits
-from hlosharding.cost import Machine
-from hlosharding.errors import ModuleError, PartitionError
+from hlosharding.cost import Machine, machine_of
+from hlosharding.errors import ModuleError, PartitionError, is_count
 from hlosharding.ir import Shape
 from hlosharding.notebook import InNotebooks
 from hlosharding.reshard.layout import Layout, layout_of, least_mean_elements
@@ -165,6 +165,8 @@ def plan_reshard(
       received per device 48 B (lower bound 48 B, 1.00x), peak 128 B, predicted ... us on h100(4)
     """
     full = _shape(shape, dtype)
+    if num_devices is not None and not is_count(num_devices):
+        raise PartitionError(f"num_devices is {num_devices}", remedy="pass how many there are")
     first, last = (HloSharding.parse(s) if isinstance(s, str) else s for s in (source, target))
     request = ReshardRequest(
         full,
@@ -172,7 +174,7 @@ def plan_reshard(
         last,
         reduce_kind=reduce_kind,
         objective=objective,
-        machine=machine,
+        machine=machine_of(machine),
         memory_limit=memory_limit,
         num_devices=num_devices,
     )
@@ -192,7 +194,7 @@ def plan_reshard(
 
 def _shape(dims: Sequence[int], dtype: Any) -> Shape:
     """From XLA's name of an element type, or a numpy dtype or its name ("f16" and "u8" are XLA's: bits, not bytes)."""
-    if any(size < 0 for size in dims):
+    if not all(is_count(size, 0) for size in dims):
         raise PartitionError(f"{list(dims)} is no shape of an array", remedy="give the global size of every dim")
     if isinstance(dtype, str):
         with suppress(ModuleError):

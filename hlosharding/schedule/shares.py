@@ -13,7 +13,7 @@ from functools import reduce
 from math import prod
 from operator import and_, or_
 
-from hlosharding.errors import ScheduleError
+from hlosharding.errors import ScheduleError, is_count
 
 MOST_PIECES = 1 << 12
 """Along one axis: more than any batch is cut into.  Of each the others are listed in turn: time goes with the
@@ -58,7 +58,7 @@ class Share:
 
 def check_pieces(count: int) -> int:
     """Into how many pieces a whole is cut.  Raises ScheduleError for none, and for more than can be listed."""
-    if count < 1:
+    if not is_count(count):
         raise ScheduleError(f"{count} pieces are no whole", remedy="take one or more")
     if count > MOST_PIECES:
         raise ScheduleError(f"{count} pieces are more than the {MOST_PIECES} that can be listed", remedy="take fewer")

@@ -45,5 +45,5 @@ def simulate(
     if trips or not combine:
         raise ScheduleError("`trips` and `combine` are of one device's program", remedy="give them where it is priced")
     count = 1 + max(program.devices, default=0)
-    target = machine_of(machine) if machine else machines.h100(count)
+    target = machine_of(machine) or machines.h100(count)
     return program.simulate(target, semantics=semantics, runtime=runtime)

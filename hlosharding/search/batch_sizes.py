@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from hlosharding.errors import ScheduleError
+from hlosharding.errors import ScheduleError, is_count
 from hlosharding.frontends import trace
 from hlosharding.ir import Module
 from hlosharding.schedule import argument_numbers
@@ -69,7 +69,7 @@ class BatchSizes:
                     f"the program was traced for a batch of {self.given}, not of {size}",
                     remedy="give the function and its arguments in place of its trace",
                 )
-            if size < 1:
+            if not is_count(size):
                 raise ScheduleError(f"a batch of {size} holds no example", remedy="take sizes of one or more")
             self._planners[size] = Planner(trace(self._program)(*self._resize_arguments(size)), *self._named)
         return self._planners[size]
@@ -94,7 +94,7 @@ def _leaves(arguments: Sequence[Any], names: Iterable[str | int]) -> Iterator[st
         if isinstance(name, str):
             yield name
             continue
-        if not 0 <= name < len(sizes):
+        if not is_count(name, 0) or name >= len(sizes):
             raise ScheduleError(f"no argument {name}", remedy=f"there are {len(sizes)}, counted from 0")
         yield from range(sum(sizes[:name]), sum(sizes[: name + 1]))
 

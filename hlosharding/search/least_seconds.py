@@ -81,4 +81,5 @@ def least_seconds(plan: Plan, work: LeastWork) -> float:
     order, chunks = order_and_chunks(plan.schedule)
     if chunks > 1 or order in SPLIT_BACKWARD:  # no pass need wait for the gradients of weights
         return shared
-    return max(shared, work.of_batch_s / devices / (count * (1 - (1 - 1 / count) ** plan.stages)))
+    # T >= W / (K * (1 - (1 - 1/K)^P)) by the sum of the powers: where K is huge the difference is 0 to a float.
+    return max(shared, work.of_batch_s / devices / sum((1 - 1 / count) ** stage for stage in range(plan.stages)))

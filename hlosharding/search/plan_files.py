@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
-from hlosharding.cost import Machine, preset_text
+from hlosharding.cost import Machine, machine_of, preset_text
 from hlosharding.errors import PlanError, ScheduleError
 from hlosharding.frontends import annotate
 from hlosharding.ir import Instruction, Module
@@ -175,7 +175,7 @@ def schedule_of(file: PlanFile, module: Module, machine: Machine | None = None) 
     >>> len(schedule_of(PlanFile.parse(text), module).devices)
     4
     """
-    steps = file.pipeline or PipelineSteps()
+    steps, machine = file.pipeline or PipelineSteps(), machine_of(machine)
     if not file.batch and steps.microbatches > 1:
         raise ScheduleError("the plan has microbatches, and no batch", remedy='write batch = ["x"]')
     # A model that brings its own stages is cut by these: no plan says them.

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from hlosharding.compiler import partition
-from hlosharding.cost import Machine, Runtime, StepFigures
-from hlosharding.errors import ScheduleError
+from hlosharding.cost import Machine, Runtime, StepFigures, machine_of
+from hlosharding.errors import ScheduleError, is_count
 from hlosharding.ir import Module
 from hlosharding.notebook import InNotebooks
 from hlosharding.plans import ExportedPlan, PlanFile, export_plan
@@ -319,9 +319,11 @@ def search(
     >>> print(found.best)  # few rows: weights are larger than what they make
     1/8/1/1
     """
-    if jobs < 1:
+    if not is_count(jobs):
         raise ScheduleError(f"{jobs} processes price nothing", remedy="take jobs=1")
-    machine = machine.with_runtime(runtime)
+    if not is_count(keep):
+        raise ScheduleError(f"keep={keep} keeps no plan", remedy="take keep=1 or more")
+    machine = machine_of(machine).with_runtime(runtime)
     asked: dict[str, Any] = {
         "microbatches": microbatches, "schedules": schedules, "orders": orders, "strategies": strategies,
         "replicas": replicas, "context": context, "experts": experts, "sequence": sequence,
@@ -339,7 +341,7 @@ def search(
     said = price_facts(sizes, every, machine, (batch, donate)) if resume is not None else None
     run = _PlanSearch(sizes, every, machine, KnownPrices(resume, said), progress)
     # Of several batch sizes the best takes least an example, and the time of a step does not tell that.
-    most = max(1, keep) if prune and len(batch_sizes) < 2 else None
+    most = keep if prune and len(batch_sizes) < 2 else None
     if jobs == 1:
         return run.run(searcher, Pricer(sizes, machine, most).price)
     with PriceWorkers(jobs, sizes, every, machine, most) as workers:

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from hlosharding.cost import Machine
-from hlosharding.errors import ScheduleError
+from hlosharding.errors import ScheduleError, is_count
 from hlosharding.search.plans import Plan
 
 MICROBATCHES = (2, 4, 8, 16, 32, 64, 128)
@@ -59,7 +59,7 @@ def plan_space(
     ['1/2/1/1', '1/2/1/1 sequence', '2/1/1/1']
     """
     parts = list(product(replicas, context, experts))
-    if min(map(min, parts), default=1) < 1:
+    if not all(map(is_count, (*replicas, *context, *experts))):
         raise ScheduleError("replicas, context and experts are counted from 1", remedy="leave out what is less")
     for data, tensor in product(divisors(num_devices), repeat=2):
         stages, rest = divmod(num_devices, data * tensor)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations, product
 from typing import Any, NamedTuple
 
-from hlosharding.errors import ScheduleError, marked
+from hlosharding.errors import ScheduleError, is_count, marked
 from hlosharding.schedule import ORDERS as SCHEDULES
 from hlosharding.schedule import StageLayout, order_and_chunks
 from hlosharding.sharding import check_devices
@@ -95,7 +95,7 @@ class Plan:
         """What is wrong, and what to do."""
         counts = {"data": self.data, "tensor": self.tensor, "stages": self.stages, "microbatches": self.microbatches}
         for name, count in {**counts, **self._parts}.items():
-            if count < 1:
+            if not is_count(count):
                 yield f"{name}={count}", "count from 1"
         if self.data % math.prod(self._parts.values()):
             parts = " x ".join(f"{size} {axis}" for axis, size in self._parts.items() if size != 1)

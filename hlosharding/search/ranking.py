@@ -11,8 +11,8 @@ from functools import cached_property, lru_cache
 from random import Random
 from typing import Any, NamedTuple
 
-from hlosharding.cost import Machine, calibrate
-from hlosharding.errors import HloShardingError, ScheduleError
+from hlosharding.cost import Machine, calibrate, machine_of
+from hlosharding.errors import HloShardingError, ScheduleError, is_count
 from hlosharding.frontends import trace
 from hlosharding.ir import Module
 from hlosharding.notebook import InNotebooks
@@ -137,8 +137,10 @@ def rank(
     3
     """
     module = program if isinstance(program, Module) else trace(program)(*arguments)
+    if not is_count(count):
+        raise ScheduleError(f"count={count} runs no plan", remedy="take count=1 or more")
     chosen = list(plans) if plans is not None else sample_plans(_num_devices(), count, seed)
-    return rank_plans(Planner(module, batch), chosen, machine, runner, progress)
+    return rank_plans(Planner(module, batch), chosen, machine_of(machine), runner, progress)
 
 
 def rank_plans(

@@ -15,8 +15,8 @@ from itertools import groupby, islice
 from operator import itemgetter
 
 from hlosharding.compiler import CollectiveExplanation, Partitioned, explain, explain_line, is_line, made_at
-from hlosharding.cost import Machine
-from hlosharding.errors import AnnotationError, HloShardingError, ModuleError
+from hlosharding.cost import Machine, machine_of
+from hlosharding.errors import AnnotationError, HloShardingError, ModuleError, is_count
 from hlosharding.frontends import annotate
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import PartitionOptions
@@ -97,7 +97,11 @@ def suggest(
     >>> {name: sharding.num_tiles for name, sharding in best.annotations}, best.time_s < 0.5 * best.time_before_s
     ({'x.1': 1, 'up.1': 4, 'down.1': 4, 'dot_general.3': 4}, True)
     """
-    run = Pipeline(to_outputs, to_parameters, num_partitions, machine, options)
+    devices = 1 if num_partitions is None else num_partitions
+    for name, count in {"most": most, "at_once": at_once, "num_partitions": devices}.items():
+        if not is_count(count):
+            raise AnnotationError(f"{name}={count} suggests nothing", remedy=f"take {name}=1 or more")
+    run = Pipeline(to_outputs, to_parameters, num_partitions, machine_of(machine), options)
     asked = _Asked(module, run.propagate(module), run, at_once, progress)
     if what is None:
         return asked.of_whole(mesh)[:most]

@@ -41,8 +41,10 @@ class Pipeline:
 
     def machine_for(self, module: Module) -> Machine:
         """Who runs it, on as many devices as were said."""
-        count = self.machine.num_devices if self.machine is not None else module.num_partitions
-        return prices_of(self.machine, self.num_partitions or count, module)
+        count = self.num_partitions
+        if count is None:
+            count = self.machine.num_devices if self.machine is not None else module.num_partitions
+        return prices_of(self.machine, count, module)
 
     def partition(self, propagation: Propagation, annotations: Sequence[Annotation] = ()) -> Partitioned:
         """The program with these annotations beside its own; its price is known then."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hlosharding.collector import collector_waits
-from hlosharding.cost import Machine
+from hlosharding.cost import Machine, machine_of
 from hlosharding.errors import CostError
 from hlosharding.printable import printable
 from hlosharding.transfer.links import DeviceLinks, least_busiest
@@ -140,7 +140,7 @@ def plan_transfer(
     4,096 sends in 77 rounds, 0.115 s on h100(96)
     busiest link: between nodes, into device 64, 0.107 s, 1.000 times the bound
     """
-    placed = read_arrays(tree, source, target, target_devices)
+    machine, placed = machine_of(machine), read_arrays(tree, source, target, target_devices)
     sides = (side for kind in placed.kinds for side in (kind.source, kind.target))
     count = 1 + max((max(side.devices) for side in sides), default=0)
     if machine is not None and machine.num_devices < count:

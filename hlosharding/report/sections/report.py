@@ -12,6 +12,7 @@ from typing import Any
 from hlosharding.collector import collector_waits
 from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import Machine, Topology
+from hlosharding.errors import PartitionError
 from hlosharding.ir import Module
 from hlosharding.notebook import InNotebooks
 from hlosharding.printable import printable
@@ -104,6 +105,9 @@ def report(
     else:
         if not isinstance(program, Partitioned):
             program = partition(program, num_partitions=num_partitions, machine=machine)
+        elif (num_partitions, machine) != (None, None):
+            what = f"the program is partitioned already, for {program.machine.name}"
+            raise PartitionError(what, remedy="leave out machine and num_partitions, or give what it was made from")
         about = ReportedProgram(program)
         compared = [_section("comparison", comparison_section(about, against, names))] if against is not None else []
         found = [_searched(search)] if search is not None else []

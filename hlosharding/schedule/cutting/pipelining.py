@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 
 from hlosharding.compiler import default_machine
-from hlosharding.cost import Machine, WholeStep
-from hlosharding.errors import ScheduleError
+from hlosharding.cost import Machine, WholeStep, machine_of
+from hlosharding.errors import ScheduleError, is_count
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.schedule.cutting.kept_splits import StageAxes
@@ -80,11 +80,13 @@ def pipelined(
     named = (leaf.num_devices or 1 for sharding in module.distinct_shardings for leaf in sharding.leaves)
     size = max(named, default=1) if devices_per_stage is None else devices_per_stage
     submeshes = _submeshes(layout.submeshes, size)
-    return cutter.pipeline(module, layout, submeshes, microbatches, machine).schedule(schedule or "", microbatches)
+    return cutter.pipeline(module, layout, submeshes, microbatches, machine_of(machine)).schedule(
+        schedule or "", microbatches
+    )
 
 
 def _submeshes(count: int, size: int) -> list[tuple[int, ...]]:
-    if size < 1:
+    if not is_count(size):
         raise ScheduleError(f"{size} devices hold no stage", remedy="take devices_per_stage=1 or more")
     check_devices(count * size)
     return [tuple(range(n * size, (n + 1) * size)) for n in range(count)]
@@ -132,7 +134,7 @@ class StageLayout:
         order, chunks = order_and_chunks(schedule or "")
         splits = order in SPLIT_BACKWARD
         if not isinstance(stages, Mapping):
-            if stages < 1:
+            if not is_count(stages):
                 raise ScheduleError(f"{stages} stages hold no program", remedy="take one or more")
             return cls(stages, chunks, splits, even, tuple(layers))
         submeshes, rest = divmod(count_said_stages(stages), chunks)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.compiler import Partitioned, partition
-from hlosharding.cost import Machine, Simulation, simulate
+from hlosharding.cost import Machine, Simulation, machine_of, simulate
 from hlosharding.errors import ScheduleError
 from hlosharding.frontends import annotate
 from hlosharding.ir import ELEMENTWISE, Instruction, Module
@@ -182,12 +182,16 @@ def find_optimum(
     Raises ScheduleError where nothing can fit, or was found in time, and for a mesh of other devices; ShardingError for
     too many axes.
     """
+    machine = machine_of(machine)
     mesh = mesh_of(mesh) if isinstance(mesh, Mapping) else MeshInfo.from_jax(mesh)
     if mesh.num_devices != machine.num_devices:
         what = f"a mesh of {mesh.num_devices} devices, and {machine.num_devices} of {machine.name}"
         raise ScheduleError(what, remedy="say as many axes as it has devices, or machine.with_devices(...)")
     batch = _batch_of(module) if batch is None else batch
     donated = [p.parameter_number for p in find_updated(module).values()] if donated is None else donated
+    arguments = range(len(module.entry.parameters))
+    for number in {*batch, *donated}.difference(arguments):
+        raise ScheduleError(f"no argument {number}", remedy=f"there are {len(arguments)}, counted from 0")
     choices = ProgramChoices(module, TileAssignment.from_iota(mesh.sizes), Prices(machine), batch, donated)
     run = _Run(choices, machine, mesh, time.monotonic() + seconds)
     found = run.all_found()
