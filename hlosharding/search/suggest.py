@@ -103,13 +103,16 @@ def suggest(
             raise AnnotationError(f"{name}={count} suggests nothing", remedy=f"take {name}=1 or more")
     run = Pipeline(to_outputs, to_parameters, num_partitions, machine_of(machine), options)
     asked = _Asked(module, run.propagate(module), run, at_once, progress)
+    value = what if isinstance(what, str) and not what.startswith("#") and not is_line(what) else None
+    if conflict is not None and value is None:
+        raise AnnotationError(f"a conflict with {conflict}, of no value", remedy="name the value, too")
     if what is None:
         return asked.of_whole(mesh)[:most]
     if isinstance(what, LostOffer):
         return asked.of_value(what.winner.name, what.loser.name)[:most]
-    if not isinstance(what, str) or what.startswith("#"):
-        return asked.of_collective(what)[:most]
-    return (asked.of_line(what) if is_line(what) else asked.of_value(what, conflict))[:most]
+    if value is not None:
+        return asked.of_value(value, conflict)[:most]
+    return (asked.of_line(what) if isinstance(what, str) and is_line(what) else asked.of_collective(what))[:most]
 
 
 @dataclass(frozen=True)

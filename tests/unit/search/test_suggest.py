@@ -262,3 +262,9 @@ def test_every_set_is_partitioned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     hs.suggest(hs.load(MOVED), machine=H100)
     assert asked
     assert all(asked.count(one) == 1 for one in asked)
+
+
+@pytest.mark.parametrize("what", [None, "#0", "m.py:4"])
+def test_a_conflict_is_of_a_value(what: str | None) -> None:
+    with pytest.raises(hs.AnnotationError, match="a conflict with out, of no value; name the value, too"):
+        hs.suggest(hs.load(MLP), what, conflict="out")
