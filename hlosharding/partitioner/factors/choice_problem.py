@@ -56,6 +56,9 @@ class Result:
     dims: Dims
     """Per dim the factors it consists of."""
     broadcast_dims: tuple[int, ...]
+    looked_up: tuple[int, ...] = ()
+    """Of one that may have any sharding, dims along which all its readers look rows up: they had rather have it
+    whole."""
 
 
 @dataclass(frozen=True, slots=True)

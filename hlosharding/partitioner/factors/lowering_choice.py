@@ -16,12 +16,12 @@ from hlosharding.partitioner.context import PlanContext
 from hlosharding.partitioner.decisions import Decisions
 from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, Operand, Result, SplitQuestion
 from hlosharding.partitioner.factors.factor_choice import choose, least_communication, promising_splits
-from hlosharding.partitioner.factors.factor_roles import is_reduced, splittable
+from hlosharding.partitioner.factors.factor_roles import is_looked_up, is_reduced, splittable
 from hlosharding.partitioner.local_ops import WindowedFactors, local_rule, reversed_taps_dims
 from hlosharding.partitioner.partial_sums import DEFERRAL_RULES, may_wait
 from hlosharding.partitioner.resharding import local_shape
 from hlosharding.partitioner.value import ValuePlace
-from hlosharding.rules import Reduce, Signature
+from hlosharding.rules import Reduce, Signature, signature_of
 from hlosharding.sharding import HloSharding, uneven_dims
 
 Places = Sequence[ValuePlace]
@@ -52,11 +52,26 @@ def lowering_of(
     """The cheapest split over all signatures of the op, and what follows from it."""
     decisions = context.decisions
     op, waits = op_of(decisions, inst, signature, operands), _may_wait(context, inst)
-    key = (id(op), waits, *key_of_places(operands, wanted))
+    looked_up = _dims_looked_up(inst) if wanted == (None,) else ()
+    key = (id(op), waits, looked_up, *key_of_places(operands, wanted))
     lowering = decisions.lowerings.get(key)
     if lowering is None:
-        lowering = decisions.lowerings[key] = _decided(context, inst, op, operands, wanted, waits)
+        problems = tuple(_problems(inst, op, operands, wanted, looked_up))
+        lowering = decisions.lowerings[key] = _decided(context, op, problems, operands, waits)
     return lowering
+
+
+def _dims_looked_up(value: Instruction) -> tuple[int, ...]:
+    """Dims along which all its readers look rows up: split, it would be gathered for them."""
+    found = set(range(value.shape.rank)) if value.users else set[int]()
+    for user in value.users:
+        signature = signature_of(user) if found else None
+        if not isinstance(signature, Signature):
+            return ()
+        for operand, dims in zip(user.operands, signature.operands, strict=True):
+            if operand is value:
+                found &= {d for d, factors in enumerate(dims) if any(is_looked_up(signature, f) for f in factors)}
+    return tuple(sorted(found))
 
 
 def key_of_places(operands: Places, wanted: Wanted) -> list[Any]:
@@ -131,11 +146,10 @@ def _as_op(inst: Instruction, signature: Signature, operands: Places) -> _Op:
 
 
 def _decided(
-    context: PlanContext, inst: Instruction, op: _Op, operands: Places, wanted: Wanted, waits: bool
+    context: PlanContext, op: _Op, problems: tuple[ChoiceProblem, ...], operands: Places, waits: bool
 ) -> Lowering:
-    leaves = op.shape.leaves
+    leaves, decisions = op.shape.leaves, context.decisions
     broadcast_dims = _broadcast_dims(op, operands)
-    problems, decisions = tuple(_problems(inst, op, operands, wanted)), context.decisions
     question = SplitQuestion(problems, waits, context.prices, decisions.mesh, decisions.only_propagated)
     choice = choose(question)
     shapes = tuple(local_shape(context, shape, target) for shape, target in zip(leaves, choice.results, strict=True))
@@ -154,7 +168,9 @@ def _broadcast_dims(op: _Op, operands: Places) -> tuple[Dims, ...]:
     return ((),) * len(op.shape.leaves)
 
 
-def _problems(inst: Instruction, op: _Op, places: Places, wanted: Wanted) -> Iterator[ChoiceProblem]:
+def _problems(
+    inst: Instruction, op: _Op, places: Places, wanted: Wanted, looked_up: Dims = ()
+) -> Iterator[ChoiceProblem]:
     """The op with each of its signatures."""
     known = _broadcast_dims(op, places)
     for signature, windows in zip(op.signatures, op.windows, strict=True):
@@ -172,7 +188,9 @@ def _problems(inst: Instruction, op: _Op, places: Places, wanted: Wanted) -> Ite
         yield ChoiceProblem(
             signature=signature,
             operands=operands,
-            results=tuple(Result(shape=s, wanted=w, dims=dims, broadcast_dims=d) for s, w, dims, d in leaves),
+            results=tuple(
+                Result(shape=s, wanted=w, dims=dims, broadcast_dims=d, looked_up=looked_up) for s, w, dims, d in leaves
+            ),
             allowed=_allowed(op, signature),
             windows=windows,
             memory_passes=memory_passes(inst),

@@ -29,7 +29,7 @@ from hlosharding.partitioner.factors.factor_roles import (
 from hlosharding.partitioner.iteration_space import untile
 from hlosharding.partitioner.local_ops import HaloPlan
 from hlosharding.partitioner.prices import NOTHING, ROUNDING, Cost, Numbers, Prices
-from hlosharding.sharding import HloSharding, without_partials
+from hlosharding.sharding import HloSharding, replicate_on_dims, without_partials
 
 Table = npt.NDArray[np.int64]
 
@@ -95,7 +95,7 @@ def _result_cost(result: Result, source: HloSharding, kind: str | None, prices: 
     """What it costs to reduce a result and to bring it into the sharding it is wanted in."""
     whole = without_partials(source)
     kind = kind if source is not whole else None
-    target = result.wanted if result.wanted is not None else whole
+    target = result.wanted if result.wanted is not None else replicate_on_dims(whole, result.looked_up)
     if kind == "other":
         gathered = prices.gather_partials_cost(result.shape, source)
         return gathered + prices.reshard_cost(result.shape, whole, target, None)
