@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
 from hlosharding.cost import machines
@@ -458,3 +462,18 @@ def test_a_row_of_a_stack_is_cut_out_where_the_stack_lies() -> None:
         dynamic_slice_sizes={{1,8192,8192}}
     }}""")
     assert not hs.partition(module, machine=machines.a100(256)).collectives
+
+
+@pytest.mark.parametrize(("nodes", "edges"), [(32, 128), (1 << 20, 1 << 22)])
+def test_sums_by_segment_that_are_looked_up_again_are_not_made_in_parts(nodes: int, edges: int) -> None:
+    """The softmax of graph attention, edges over one axis of a mesh of two: two reductions, as in XLA's program."""
+
+    def softmax(scores: jax.Array, node: jax.Array) -> jax.Array:
+        weights = jnp.exp(scores - jax.ops.segment_max(scores, node, nodes)[node])
+        return weights / jax.ops.segment_sum(weights, node, nodes)[node]
+
+    mesh = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    given = jax.ShapeDtypeStruct((edges, 1), "float32"), jax.ShapeDtypeStruct((edges,), "int32")
+    module = hs.trace(softmax, mesh=mesh, in_shardings=(P("data"), P("data")))(*given)
+    made = hs.partition(module, machine=machines.h100(8))
+    assert [collective.kind for collective in made.collectives] == ["all-reduce"] * 2
