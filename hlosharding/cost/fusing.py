@@ -159,10 +159,10 @@ def kernel_bytes(
     operands = op.operands
     if op in hidden:
         return 0.0
-    if not before and hidden.keys().isdisjoint(operands):
+    if not before and hidden.keys().isdisjoint(operands) and not any(o.opcode == "broadcast" for o in operands):
         return nbytes
     for place, operand in enumerate(operands):
-        if operand in hidden or operand in before:
+        if operand in hidden or operand in before or _is_made_anew(op, operand, hidden):
             nbytes -= _share(op, place) * operand.shape.byte_size
     reads = kernel_reads(op, hidden).items()
     return max(0.0, nbytes) + sum([n for source, n in reads if source not in operands and source not in before])
@@ -219,7 +219,7 @@ def kernel_reads(op: Instruction, hidden: Mapping[Instruction, Reads]) -> Reads:
     for place, operand in enumerate(op.operands):
         found = hidden.get(operand)
         if found is None:
-            found = {operand: operand.shape.byte_size}
+            found = {operand: 0 if _is_made_anew(op, operand, hidden) else operand.shape.byte_size}
         if not place and op.opcode in PART_READERS:
             share = _share(op, place)
             found = {source: int(share * nbytes) for source, nbytes in found.items()}
@@ -233,6 +233,14 @@ def kernel_reads(op: Instruction, hidden: Mapping[Instruction, Reads]) -> Reads:
             if nbytes > reads.get(source, -1):
                 reads[source] = nbytes
     return reads
+
+
+def _is_made_anew(op: Instruction, operand: Instruction, hidden: Mapping[Instruction, Reads]) -> bool:
+    """Does the kernel of `op` make one number everywhere for itself, which lies in memory for another reader's sake?
+
+    Zeros that scatters add into were read, not made, by each relu: 37 us of 2,127 for each of a graph's layers.
+    """
+    return operand.opcode == "broadcast" and op.opcode in _READERS and hidden.get(operand.operands[0]) == {}
 
 
 def _share(op: Instruction, place: int) -> float:

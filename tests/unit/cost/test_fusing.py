@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -78,3 +79,18 @@ def test_peaks_count_what_is_written() -> None:
     """An absorbed value takes no room at any moment: input and result only."""
     module = module_of("  a = f32[1024] negate(x0)\n  ROOT b = f32[1024] abs(a)", 1)
     assert peak_memory(module).bytes == 2 * SIZE
+
+
+def test_zeros_that_a_scatter_adds_into_are_made_anew_by_other_kernels() -> None:
+    """As XLA has it for one device: a fusion that makes them, and reads and writes one array."""
+
+    def net(x: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.zeros_like(x).at[rows].add(x), jnp.exp(jnp.maximum(x, 0.0))
+
+    x, rows = jnp.ones(1024), jnp.zeros(1024, int)
+    module = hs.trace(net)(x, rows)
+    [kernel] = module.of_opcodes("exponential")
+    moved = kernel_bytes(kernel, op_work(kernel).bytes, find_hidden(module.entry))
+    live = hs.load(jax.jit(net).lower(x, rows).compile())
+    fusions = [f for f in live.of_opcodes("fusion") if f.called[0].root.opcode == "exponential"]
+    assert moved == 2 * SIZE == sum(v.shape.byte_size for f in fusions for v in (f, *f.operands))
