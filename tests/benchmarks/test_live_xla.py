@@ -8,6 +8,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+import hlosharding as hs
 from benchmarks import live_xla
 
 pytestmark = pytest.mark.oracle
@@ -33,6 +34,15 @@ def test_both_passes_are_timed(lowered: jax.stages.Lowered) -> None:
     seconds = live_xla.pass_seconds(lowered)
     assert set(seconds) == {live_xla.PROPAGATION, live_xla.PARTITIONING}
     assert all(value > 0 for value in seconds.values())
+
+
+def test_a_program_that_draws_random_numbers_does_not_end_the_process(mesh_2x4: Mesh) -> None:
+    def drop(x: jax.Array) -> jax.Array:
+        return x * jax.random.bernoulli(jax.random.key(0), 0.5, x.shape) + jax.random.normal(jax.random.key(1), x.shape)
+
+    split = NamedSharding(mesh_2x4, P("data", "model"))
+    made = hs.load(live_xla.partitioned_by(drop, (SIDE,), shardy=False, in_shardings=split), format="hlo-proto")
+    assert [parameter.shape.dims for parameter in made.entry.parameters] == [(8, 4)]
 
 
 def test_a_program_without_partitions_is_refused() -> None:
