@@ -91,7 +91,7 @@ def _by_one(
     made = unpack(context, local, inst.shape, [REPLICATED] * len(inst.shape.leaves))
     for value in leaves_of(made):
         # Of what nobody reads no sum is owed: a print takes no collective.
-        if inst.users and value.shape.is_array:
+        if (inst.users or inst.is_root) and value.shape.is_array:
             value.reduce_kind = "or" if value.shape.element_type == "pred" else "add"
             value.sharding = HloSharding.unreduced()
     return reshard_leaves(context, made, context.wanted_leaves(inst), "result of one device")

@@ -56,6 +56,17 @@ def test_a_pure_callback_is_called_once_and_all_devices_see_one_answer(mesh_2x4:
     assert len(seen) == 1
 
 
+def test_a_callback_that_is_the_result_is_on_every_device(mesh_2x4: Mesh) -> None:
+    """Nobody in the program reads it: all but one device had zeros, and called them whole."""
+
+    def host(a: jax.Array) -> np.ndarray:
+        return np.asarray(a) + 1
+
+    whole = run(mesh_2x4, lambda x: jax.pure_callback(host, LIKE, x))
+    for shard in whole.addressable_shards:
+        np.testing.assert_array_equal(shard.data, X + 1)
+
+
 def test_a_callback_in_every_trip_of_a_loop(mesh_2x4: Mesh) -> None:
     seen: list[int] = []
 
