@@ -72,6 +72,8 @@ class Value:
     """Trips of a loop in which it is the same: what moves of it moves before the loop, once for all of them."""
     before_widening: Value | None = None
     """The same elements in fewer bytes, where a convert made this value of them: so it had better travel."""
+    before_handing_out: tuple[int | None, Instruction] | None = None
+    """The one device that made it, and what is there, where it was handed to all: that device need not be sent it."""
 
     @property
     def place(self) -> ValuePlace:

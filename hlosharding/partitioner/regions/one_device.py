@@ -21,7 +21,7 @@ from hlosharding.ir import Computation, Instruction, Shape
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.regions.manual import MANUAL
 from hlosharding.partitioner.resharding import pack, replicate, reshard_leaves, unpack, value_of, warn_of_gathers
-from hlosharding.partitioner.value import AnyValue, leaves_of, map_leaves
+from hlosharding.partitioner.value import AnyValue, Value, leaves_of, map_leaves
 from hlosharding.rules import Opaque, signature_of
 from hlosharding.sharding import REPLICATED, HloSharding
 from hlosharding.spmd import Emitter
@@ -79,7 +79,7 @@ def _by_one(
     act: Callable[[Emitter, list[Instruction]], Instruction],
 ) -> AnyValue:
     """What one device makes of whole values, for all where somebody reads it: what the others hold is zeros."""
-    packed = [pack(context, map_leaves(v, lambda leaf: replicate(context, leaf))) for v in values]
+    packed = [pack(context, map_leaves(v, lambda leaf: _at_device(context, leaf, device))) for v in values]
     context.emitter.lowering(inst)
     operand = context.emitter.op("tuple", Shape.tuple(tuple(p.shape for p in packed)), packed)
 
@@ -94,7 +94,18 @@ def _by_one(
         if (inst.users or inst.is_root) and value.shape.is_array:
             value.reduce_kind = "or" if value.shape.element_type == "pred" else "add"
             value.sharding = HloSharding.unreduced()
-    return reshard_leaves(context, made, context.wanted_leaves(inst), "result of one device")
+    handed = reshard_leaves(context, made, context.wanted_leaves(inst), "result of one device")
+    for value, alone in zip(leaves_of(handed), leaves_of(made), strict=True):
+        value.before_handing_out = (device, alone.local)
+    return handed
+
+
+def _at_device(context: Context, value: Value, device: int | None) -> Value:
+    """The whole value where that device takes it; the others may hold anything."""
+    maker, local = value.before_handing_out or (None, value.local)
+    if maker is not None and maker == device:
+        return Value(local, value.shape, REPLICATED, manual_groups=context.manual_groups)
+    return replicate(context, value)
 
 
 def nothing(emitter: Emitter, shape: Shape) -> Instruction:

@@ -67,6 +67,18 @@ def test_a_callback_that_is_the_result_is_on_every_device(mesh_2x4: Mesh) -> Non
         np.testing.assert_array_equal(shard.data, X + 1)
 
 
+def test_what_one_callback_hands_the_next_stays_on_their_device(mesh_2x4: Mesh) -> None:
+    """Equinox checks by two of them.  Summed for all between the two, twice the bytes of XLA's program moved."""
+
+    def program(x: jax.Array) -> jax.Array:
+        first, second = jax.pure_callback(lambda a: (np.sin(a), np.cos(a)), (LIKE, LIKE), x)
+        return jax.pure_callback(lambda a, b: np.asarray(a) + b, LIKE, first, second)
+
+    np.testing.assert_allclose(run(mesh_2x4, program), np.sin(X) + np.cos(X), rtol=1e-5)
+    stage = hs.jit(program, mesh=mesh_2x4, in_shardings=P("data")).trace(X).propagate().partition()
+    assert [c.kind for c in stage.partitioned.collectives] == ["all-gather", "all-reduce"]
+
+
 def test_a_callback_in_every_trip_of_a_loop(mesh_2x4: Mesh) -> None:
     seen: list[int] = []
 
