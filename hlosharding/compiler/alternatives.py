@@ -14,6 +14,7 @@ from functools import cached_property
 from hlosharding.cost import CostReport, Machine, step_seconds
 from hlosharding.ir import Module
 from hlosharding.partitioner import (
+    SMALL,
     Cost,
     Decisions,
     Folded,
@@ -164,6 +165,12 @@ def best_of(found: Sequence[Alternative], num_own: int = 1) -> Alternative:
     return worth[fitting[best(objective, [figures[number] for number in fitting])]]
 
 
+def _small_moves(one: Alternative) -> float:
+    """Seconds in which parts of small values move, rather than sums of such are made."""
+    moves = [row for row in one.cost.rows if row.comm_bytes and row.instruction.opcode != "all-reduce"]
+    return sum(row.time_s for row in moves if row.instruction.shape.byte_size <= SMALL)
+
+
 def best_program(
     module: Module,
     *,
@@ -221,7 +228,7 @@ class _Choice:
             return first, first
         cost = Cost(first.cost.comm_bytes, first.own_seconds)
         program = ProgramShardings(
-            self.module, own.shardings, self.annotated, self.num_partitions, decisions.prices, cost
+            self.module, own.shardings, self.annotated, self.num_partitions, decisions.prices, cost, _small_moves(first)
         )
         owns = [first, *self._unrelaxed(program, first)]
         found = [*owns, *[self._built(table, decisions) for table in other_tables(program, own)]]

@@ -25,11 +25,12 @@ from hlosharding.partitioner.overrides import (
 from hlosharding.partitioner.partial_sums import linear_operands
 from hlosharding.partitioner.partition import LocalProgram, check_devices, partition_module
 from hlosharding.partitioner.plain_forms import in_plain_forms
-from hlosharding.partitioner.prices import Cost, Prices, cost_of_plan
+from hlosharding.partitioner.prices import SMALL, Cost, Prices, cost_of_plan
 from hlosharding.partitioner.repeated_layers import Folded, LayersDiffer, alike_in_layers, folded
 
 __all__ = [
     "OVERLAPS",
+    "SMALL",
     "Cost",
     "Decisions",
     "Folded",

@@ -43,6 +43,8 @@ class ProgramShardings:
     prices: Prices
     cost: Cost = NOTHING
     """Bytes that a device receives in the program that goes by these, and its seconds, once they are known."""
+    waits_for_small: float = 0.0
+    """Of these seconds those in which parts of small values move."""
 
 
 Proposer = Callable[[ProgramShardings], Mapping[int, HloSharding]]

@@ -21,6 +21,7 @@ from hlosharding.sharding import HloSharding
 READ_IN_PART = "nobody reads it whole"
 BATCH_OVER_ALL = "batch over all devices: the whole program is better so"
 KEPT_WHOLE = "all that it is made of is whole, and its parts would have to move"
+SMALL_WHOLE = "it is small, and all that it is made of is whole, or a sum"
 ONLY_READER = "its only reader wants it so"
 IN_PLACE = "it is written into, and lies so before and after"
 BOTH_ENDS = "the ops that make and read it cost less together"

@@ -22,7 +22,9 @@ from hlosharding.partitioner.overrides.sharding_overrides import (
     NAMED,
     ONE_ORDER,
     ONLY_READER,
+    SMALL_WHOLE,
 )
+from hlosharding.partitioner.overrides.small_whole import small_whole_shardings
 from hlosharding.partitioner.overrides.written_in_place import written_in_place
 from hlosharding.partitioner.prices import Prices
 from hlosharding.sharding import HloSharding
@@ -59,6 +61,7 @@ _REFINEMENTS: tuple[tuple[Proposer, str], ...] = (
 _ALTERNATIVES: tuple[tuple[Proposer, str], ...] = (
     (batch_parallel_shardings, BATCH_OVER_ALL),
     (kept_whole_shardings, KEPT_WHOLE),
+    (small_whole_shardings, SMALL_WHOLE),
 )
 """Beside it: each costs a walk, and is taken if its program is better."""
 
