@@ -325,8 +325,8 @@ def search(
     """
     if not is_count(jobs):
         raise ScheduleError(f"{jobs} processes price nothing", remedy="take jobs=1")
-    if not is_count(keep):
-        raise ScheduleError(f"keep={keep} keeps no plan", remedy="take keep=1 or more")
+    if not is_count(keep, 0):
+        raise ScheduleError(f"keep={keep} is no number of plans", remedy="take 0 or more; the fastest is always kept")
     machine = machine_of(machine).with_runtime(runtime)
     asked: dict[str, Any] = {
         "microbatches": microbatches, "schedules": schedules, "orders": orders, "strategies": strategies,
@@ -345,7 +345,7 @@ def search(
     said = price_facts(sizes, every, machine, (batch, donate)) if resume is not None else None
     run = _PlanSearch(sizes, every, machine, KnownPrices(resume, said), progress)
     # Of several batch sizes the best takes least an example, and the time of a step does not tell that.
-    most = keep if prune and len(batch_sizes) < 2 else None
+    most = max(1, keep) if prune and len(batch_sizes) < 2 else None
     if jobs == 1:
         return run.run(searcher, Pricer(sizes, machine, most).price)
     with PriceWorkers(jobs, sizes, every, machine, most) as workers:

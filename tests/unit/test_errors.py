@@ -31,7 +31,6 @@ def search(**options: Any) -> hs.SearchResult:
 
 
 COUNTS: dict[str, Callable[[Any], Any]] = {
-    "search keep": lambda n: search(keep=n),
     "search jobs": lambda n: search(jobs=n),
     "search replicas": lambda n: search(replicas=[n]),
     "rank count": lambda n: hs.rank(step, *SHAPES, batch=["x"], count=n, progress=False),
@@ -55,6 +54,12 @@ def test_what_is_no_count_is_refused_by_name(call: str, count: Any) -> None:
         hs.HloShardingError, match="counted from 1" if call == "search replicas" else re.escape(str(count))
     ):
         COUNTS[call](count)
+
+
+@pytest.mark.parametrize("keep", [-1, 1.5, float("nan"), "2"])
+def test_no_fewer_plans_than_none_are_kept(keep: Any) -> None:
+    with pytest.raises(hs.ScheduleError, match=rf"keep={keep} is no number of plans; take 0 or more"):
+        search(keep=keep)
 
 
 def test_more_microbatches_than_can_be_divided_by_leave_the_plan_out() -> None:
