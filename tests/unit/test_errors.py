@@ -101,9 +101,3 @@ def test_what_is_no_shape_is_neither_drawn_nor_moved(dims: Any) -> None:
         hs.draw(ROWS, dims)
     with pytest.raises(hs.PartitionError, match="is no shape of an array; give the global size of every dim"):
         hs.plan_reshard(dims, "f32", ROWS, COLUMNS)
-
-
-@pytest.mark.parametrize("numbers", [{"batch": [2]}, {"donated": [-1]}])
-def test_an_optimum_knows_the_arguments(numbers: dict[str, Any]) -> None:
-    with pytest.raises(hs.ScheduleError, match=r"no argument (2|-1); there are 2, counted from 0"):
-        hs.find_optimum(hs.trace(step)(*SHAPES), hs.machines.h100(2), {"x": 2}, **numbers)

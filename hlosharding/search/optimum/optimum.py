@@ -189,9 +189,6 @@ def find_optimum(
         raise ScheduleError(what, remedy="say as many axes as it has devices, or machine.with_devices(...)")
     batch = _batch_of(module) if batch is None else batch
     donated = [p.parameter_number for p in find_updated(module).values()] if donated is None else donated
-    arguments = range(len(module.entry.parameters))
-    for number in {*batch, *donated}.difference(arguments):
-        raise ScheduleError(f"no argument {number}", remedy=f"there are {len(arguments)}, counted from 0")
     choices = ProgramChoices(module, TileAssignment.from_iota(mesh.sizes), Prices(machine), batch, donated)
     run = _Run(choices, machine, mesh, time.monotonic() + seconds)
     found = run.all_found()
