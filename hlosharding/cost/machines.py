@@ -20,21 +20,17 @@ from hlosharding.errors import CostError, is_count
 GB, TFLOP, US = 1e9, 1e12, 1e-6
 KIB = 1024
 
-# NVLink's hop and the network's, those of NCCL's protocol LL [N]; kernel start 4-5 us [K]; a collective's start 5 us
-# (XLA's GPU latency model) [S].
-_NVLINK_HOP, _NETWORK_HOP, _KERNEL, _COLLECTIVE = 0.6 * US, 2.7 * US, 4.0 * US, 5.0 * US
+_NVLINK_HOP, _NETWORK_HOP = 0.6 * US, 2.7 * US  # those of NCCL's protocol LL [N]
 # The model has 20.4 GB/s for LL between 4 nodes and more with Intel's hosts, of which half is reached [F]; LL128 sends
 # 16.7 GB/s a channel, of 12; a post takes Intel's hosts 1 us [N].
 _NCCL = Nccl(ll_bandwidth=10.2 * GB, ll128_bandwidth=200 * GB, nvls_efficiency=0.0, post=1.0 * US)
-_DISPATCH = 10.0 * US  # PyTorch without a compiler: 5-25 us from Python to the launch of a kernel [K]
-# Products of equal cards at their power limit: 8 % between the whiskers of a box plot, which are 5.4 deviations, in
-# three clusters of V100s (Sinha and others 2022) [K].
-_SPREAD = 0.08 / 5.4
 _ON_CARDS: dict[str, Any] = {
-    "launch": _KERNEL,
-    "dispatch": _DISPATCH,
-    "collective_launch": _COLLECTIVE,
-    "spread": _SPREAD,
+    "launch": 4.0 * US,  # 4-5 [K]
+    "dispatch": 10.0 * US,  # PyTorch without a compiler: 5-25 from Python to the launch of a kernel [K]
+    "collective_launch": 5.0 * US,  # XLA's GPU latency model [S]
+    # Products of equal cards at their power limit: 8 % between the whiskers of a box plot, which are 5.4 deviations, in
+    # three clusters of V100s (Sinha and others 2022) [K].
+    "spread": 0.08 / 5.4,
 }
 """What most GPUs have in common."""
 
@@ -138,10 +134,7 @@ def _ampere(name: str, num_devices: int, *, memory: float, bandwidth: float, chi
         compute_efficiency=0.82,  # 257 of 312 on random numbers: power, not units, is the limit [K]
         memory_efficiency=0.85,
         chip=chip,
-        launch=_KERNEL,
-        dispatch=_DISPATCH,
-        spread=_SPREAD,
-        collective_launch=29 * US,  # [F]
+        **(_ON_CARDS | {"collective_launch": 29 * US}),  # [F]
     )
 
 

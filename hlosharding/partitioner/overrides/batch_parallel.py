@@ -14,11 +14,12 @@ change: annotations, parameters and results stay; what a loop carries changes if
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import product
 
 from hlosharding.ir import GENERATORS, Computation, Instruction, trip_count, while_parts
 from hlosharding.partitioner.iteration_space import as_compared, lift, project, sum_of_parts
-from hlosharding.partitioner.overrides.batch_walk import BatchWalk, batches_of, is_free
+from hlosharding.partitioner.overrides.batch_walk import Batch, BatchWalk, batches_of, is_free, orders_of
 from hlosharding.partitioner.overrides.op_sets import ProgramShardings
 from hlosharding.reshard import is_partial, least_of
 from hlosharding.rules import Signature, signature_of
@@ -39,17 +40,29 @@ _Move = tuple[Instruction, HloSharding, HloSharding]
 
 def batch_parallel_shardings(program: ProgramShardings) -> dict[int, HloSharding]:
     """By id, shardings with batches over all devices; empty where that promises nothing."""
-    split = [i for i in program.module.instructions if is_free(i, program) and _is_split(i, program)]
-    batches = Counter(batch for i in split for batch in batches_of(program.shardings[i.id], program.num_partitions))
+    split = [i for i in program.module.instructions if _is_split(i, program)]
+    free = [i for i in split if is_free(i, program)]
     most, best = _MOST_RECEIVED * program.cost.mean_bytes, dict[int, HloSharding]()
-    for batch, _ in batches.most_common(_MOST_BATCHES):
-        walk = BatchWalk(program, batch)
+    for batch, order in _batches_to_try(program, split, free):
+        walk = BatchWalk(program, batch, order)
         walk.through(program.module.entry)
-        if len(walk.changed) >= max(1, _LEAST_CHANGED * len(split)):
+        if len(walk.changed) >= max(1, _LEAST_CHANGED * len(free)):
             received = _received(walk, program.module.entry, most)
             if received < most:
                 most, best = received, walk.changed
     return best
+
+
+def _batches_to_try(
+    program: ProgramShardings, split: Collection[Instruction], free: Collection[Instruction]
+) -> Iterable[tuple[Batch, Batch]]:
+    """What most values are split by, on the devices that are next to them; then in the orders that others bind."""
+    count = program.num_partitions
+    found = Counter(batch for i in free for batch in batches_of(program.shardings[i.id], count))
+    batches = [batch for batch, _ in found.most_common(_MOST_BATCHES)]
+    bound = [i for i in split if not is_free(i, program)]
+    orders = dict.fromkeys(order for i in bound for order in orders_of(program.shardings[i.id], count))
+    return dict.fromkeys([*zip(batches, batches, strict=True), *product(batches, orders)])
 
 
 def _is_split(inst: Instruction, program: ProgramShardings) -> bool:
@@ -78,6 +91,8 @@ def _moves(walk: BatchWalk, inst: Instruction) -> Iterator[_Move]:
     signature = signature_of(inst)
     if inst.opcode == "tuple":
         yield from _moves_into_tuple(walk, inst)
+    elif inst.opcode == "get-tuple-element":
+        yield from _moves_out_of_tuple(walk, inst)
     elif not isinstance(signature, Signature) or not inst.shape.is_array:
         return
     elif (made := walk.seen.get(inst)) is not None:
@@ -100,6 +115,16 @@ def _moves_into_tuple(walk: BatchWalk, inst: Instruction) -> Iterator[_Move]:
         lies, wanted = _lies(walk, operand), as_compared(leaf)
         if lies is not wanted and (operand.id in walk.changed or inst.id in walk.changed):
             yield operand, lies, wanted
+
+
+def _moves_out_of_tuple(walk: BatchWalk, element: Instruction) -> Iterator[_Move]:
+    """An element that is given back otherwise than a tuple that changed holds it: what a call gives back."""
+    held = walk.changed.get(element.operands[0].id)
+    if held is None or not element.shape.is_array:
+        return
+    lies, wanted = as_compared(held.leaves[element.tuple_index]), _lies(walk, element)
+    if lies is not wanted:
+        yield element, lies, wanted
 
 
 def _moves_out(walk: BatchWalk, inst: Instruction, signature: Signature) -> Iterator[_Move]:

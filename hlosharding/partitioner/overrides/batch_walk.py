@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+import numpy as np
+
 from hlosharding.ir import Computation, Instruction, hands_on, while_parts
 from hlosharding.partitioner.iteration_space import lift, project
 from hlosharding.partitioner.overrides.held_values import held_as, is_packed, only_holds, readers_of, sources_of
@@ -28,6 +30,8 @@ class BatchWalk:
 
     program: ProgramShardings
     batch: Batch
+    order: Batch
+    """Which each device has then: as the batch, or as a value that others bind, to which nothing is permuted then."""
     changed: dict[int, HloSharding] = field(default_factory=dict[int, HloSharding])
     seen: dict[Instruction, HloSharding] = field(default_factory=dict[Instruction, HloSharding])
     """Values that have, or could be brought into, a batch over all devices: so sharded."""
@@ -58,7 +62,7 @@ class BatchWalk:
         if not inst.shape.is_array or is_known:
             return
         free = is_free(inst, self.program)
-        found = self._from_operands(inst) if free else _over_all(inst, given, self.batch)
+        found = self._from_operands(inst) if free else self._over_all(inst, given)
         if found is not None:
             self._see(inst, found, free)
 
@@ -102,6 +106,17 @@ class BatchWalk:
                 return made
         return None
 
+    def _over_all(self, inst: Instruction, given: HloSharding | None) -> HloSharding | None:
+        """A value split as the batch is, with all devices along that dim."""
+        if given is None or given.kind != "tiled" or given.subgroup_types not in ((), ("replicated",)):
+            return None
+        for dim, ways in enumerate(given.data_dims):
+            if ways == 1 or inst.shape.dims[dim] % len(self.batch):
+                continue
+            if _tile_numbers(_along(given, dim), dim) in (self.batch, self.order):
+                return _in_order(self.order, dim, len(given.data_dims))
+        return None
+
     def _through_loop(self, loop: Instruction) -> None:
         """What a loop carries of the batch, as far as each trip hands on what it was given."""
         [start], (body, condition) = loop.operands, while_parts(loop)
@@ -138,7 +153,8 @@ class BatchWalk:
     def _inside(self, body: Computation, carried: Mapping[int, HloSharding], made: Collection[int]) -> BatchWalk:
         """A body that carries values so; those whose numbers are `made` might be carried otherwise, too."""
         elements = body.parameters[0].users
-        walk = BatchWalk(self.program, self.batch, follows=frozenset(e for e in elements if e.tuple_index in made))
+        follows = frozenset(e for e in elements if e.tuple_index in made)
+        walk = BatchWalk(self.program, self.batch, self.order, follows=follows)
         for element in elements:
             if element.tuple_index in carried:
                 walk._see(element, carried[element.tuple_index])
@@ -191,16 +207,17 @@ def batches_of(given: HloSharding, num_devices: int) -> Iterator[Batch]:
             yield _tile_numbers(_along(given, dim), dim)
 
 
-def _over_all(inst: Instruction, given: HloSharding | None, batch: Batch) -> HloSharding | None:
-    """A value split as the batch is, with all devices along that dim."""
-    if given is None or given.kind != "tiled" or given.subgroup_types not in ((), ("replicated",)):
-        return None
-    for dim, ways in enumerate(given.data_dims):
-        if ways > 1 and inst.shape.dims[dim] % len(batch) == 0:
-            found = _along(given, dim)
-            if _tile_numbers(found, dim) == batch:
-                return found
-    return None
+def orders_of(given: HloSharding, num_devices: int) -> Iterator[Batch]:
+    """Of a value that is split over all devices along one dim, which tile each has."""
+    if num_devices in given.data_dims:
+        yield _tile_numbers(given, given.data_dims.index(num_devices))
+
+
+@lru_cache(maxsize=1 << 12)
+def _in_order(order: Batch, dim: int, rank: int) -> HloSharding:
+    """One dim over all devices, of which each has the tile that `order` says."""
+    dims = [len(order) if d == dim else 1 for d in range(rank)]
+    return HloSharding.tile(np.argsort(order).reshape(dims)).meaning
 
 
 @lru_cache(maxsize=1 << 12)

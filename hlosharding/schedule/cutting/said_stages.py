@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import count
 
-from hlosharding.errors import ScheduleError
+from hlosharding.errors import ScheduleError, is_count
 from hlosharding.ir import Instruction, Module
 from hlosharding.schedule.cutting.microbatched import error_at, reads_of
 
@@ -26,7 +26,7 @@ def count_said_stages(said: Mapping[str, int]) -> int:
     if not said:
         raise ScheduleError("no function or node is in a stage", remedy="say of some in which, or how many there are")
     for name, stage in said.items():
-        if isinstance(stage, str) or not str(stage).isdecimal():
+        if not is_count(stage, 0):
             raise ScheduleError(f"{name!r} is in stage {stage!r}", remedy="stages are whole numbers from 0 on")
     stages = {stage: name for name, stage in said.items()}
     gap = next(number for number in count() if number not in stages)

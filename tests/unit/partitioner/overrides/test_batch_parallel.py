@@ -167,3 +167,16 @@ def test_a_step_of_a_loop_takes_what_it_carries_as_it_was() -> None:
         computations=LOOP,
     )
     assert "all-gather" in kinds(local)
+
+
+def test_a_batch_lies_in_the_order_in_which_its_result_is_wanted() -> None:
+    """What is read is moved, which is small; the result, eight times as large, is made where it is wanted."""
+    local = right(f"""
+        x = f32[512,8] parameter(0){mark(BATCH)}
+        w = f32[8,64] parameter(1){mark("[1,4,2]<=[2,4]T(1,0) copies")}
+        v = f32[64,64] parameter(2){mark("[4,1,2]<=[2,4]T(1,0) copies")}
+        h = f32[512,64] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+        d = f32[512,64] dot(h, v), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+        ROOT y = f32[512,64] tanh(d){mark("[8,1]<=[2,4]T(1,0)")}""")
+    read, weights = 512 * 8 * 4 / 2, 3 / 4 * (8 + 64) * 64 * 4
+    assert local.comm_bytes_per_device <= read + weights
