@@ -1,8 +1,8 @@
 """Before the walk: ops in the one form that it takes.  What two ops start and end becomes the one op that they wrap;
 what a fusion computes stands in its place; start indices in one vector become scalars; `mulhi`, which neither StableHLO
-nor every JAX can say, becomes products of halves.  Along split dims, updates and look-ups at known places lose their
-indices (`updates`), ops on slices are done where their result will be (`in_place`), and running reductions
-become those of tiles (`running_totals`).
+nor every JAX can say, becomes products of halves; a size set to all that there is becomes a copy.  Along split dims,
+updates and look-ups at known places lose their indices (`updates`), ops on slices are done where their result will be
+(`in_place`), and running reductions become those of tiles (`running_totals`).
 
 Floor: partitioner.  Works on a clone: propagation read the module as it was loaded, as XLA's does.  The value keeps the
 name and the sharding of the op that gave it.
@@ -65,7 +65,7 @@ def _form_of(inst: Instruction) -> Form | None:
     form = _FORMS.get(inst.opcode)
     if form is not None:
         return form
-    find = _FORMS_ALONG_SPLIT_DIMS.get(inst.opcode)
+    find = _FORMS_OF_SOME.get(inst.opcode)
     if find is not None and (form := find(inst)) is not None:
         return form
     first = FIRST_INDEX.get(inst.opcode)
@@ -138,6 +138,22 @@ def _index_by_scalars(write: Writer) -> None:
     rewrite.set_operands(inst, (*inst.operands[:first], *[write("reshape", cut, shape=scalar) for cut in cuts]))
 
 
+# Sizes
+
+
+def _full_size_form(inst: Instruction) -> Form | None:
+    """A size that is set to all that there is changes nothing: TensorFlow sets those of every top k."""
+    array, size = inst.operands
+    if array.shape != inst.shape or inst.shape.dynamic_dims or size.opcode != "constant":
+        return None
+    is_full = int(size.literal) == array.shape.dims[inst.proto.dimensions[0]]
+    return _as_copy if is_full else None
+
+
+def _as_copy(write: Writer) -> None:
+    write.replace_by(write("copy", write.inst.operands[0], sharding=write.sharding))
+
+
 # The high half of a product
 
 
@@ -171,13 +187,14 @@ _FORMS: dict[str, Form] = {
     "mulhi": _by_halves,
 }
 
-_FORMS_ALONG_SPLIT_DIMS: dict[str, Callable[[Instruction], Form | None]] = {
+_FORMS_OF_SOME: dict[str, Callable[[Instruction], Form | None]] = {
     **dict.fromkeys(IN_PLACE, in_place_form),
     "gather": lookup_form,
     "reduce-window": running_totals_form,
     "scatter": update_form,
+    "set-dimension-size": _full_size_form,
 }
-"""What finds the form of one op, where it is split."""
+"""What finds the form of one op, where it is split, or sets no size."""
 
-_SPECIAL = frozenset(_FORMS) | frozenset(_FORMS_ALONG_SPLIT_DIMS) | _ENDS | frozenset(FIRST_INDEX)
+_SPECIAL = frozenset(_FORMS) | frozenset(_FORMS_OF_SOME) | _ENDS | frozenset(FIRST_INDEX)
 """Opcodes that may need one."""

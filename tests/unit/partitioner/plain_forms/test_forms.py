@@ -11,7 +11,7 @@ import pytest
 
 from hlosharding import load, partition, propagate, verify_partitioned
 from hlosharding.compiler import Partitioned
-from hlosharding.errors import LoadError, PartitionError
+from hlosharding.errors import ExecutionError, LoadError, PartitionError
 from hlosharding.xla_bridge import run_proto, without_shardings
 
 SPLIT = "sharding={devices=[8]<=[8]}"
@@ -122,6 +122,18 @@ def test_the_high_half_of_a_product(kind: str) -> None:
     local, (result,) = judged(text, np.array(a, dtype), np.array(b, dtype))
     np.testing.assert_array_equal(result, expected)
     assert not local.collectives
+
+
+def test_a_size_that_is_set_to_all_there_is() -> None:
+    """As TensorFlow writes every top k and sort; of any other size arrays stay whole, and have no form in JAX."""
+    ops = f"HloModule m, num_partitions=8\nENTRY e {{\n{X}  n = s32[] constant(16)\n  y = f32[16] set-dimension-size(x, n), dimensions={{0}}, {SPLIT}\n  ROOT r = f32[16] negate(y), {SPLIT}\n}}\n"
+    x = np.arange(16, dtype=np.float32)
+    local, (result,) = judged(ops, x)
+    np.testing.assert_array_equal(result, -x)
+    assert not local.collectives
+    some = ops.replace("constant(16)", "constant(12)")
+    with pytest.raises(ExecutionError, match="sizes change at run time"):
+        judged(some, x)
 
 
 def test_a_convolution_without_spatial_dims_has_a_window() -> None:
