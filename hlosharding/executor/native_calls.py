@@ -74,6 +74,11 @@ _COMPLEX_KERNELS: dict[str, tuple[_CallShapes, ...]] = {
     "geev": (_CallShapes("nn -> n nn nn i:"),),
     "gees": (_CallShapes("nn -> nn nn n i: i:", attributes=_SORT),),
 }
+_EXPANDED = {
+    targets.QR: _KERNELS["geqrf"],
+    targets.HOUSEHOLDER_PRODUCT: _PRODUCT,
+    targets.EIGH: (_CallShapes("nn -> nn n"),),
+}
 
 
 def is_lapack(inst: Instruction) -> bool:
@@ -105,6 +110,8 @@ def _signatures(target: str) -> tuple[tuple[_CallShapes, ...], _Types]:
     """How it may be called, and the element types that the signatures' letters mean."""
     if target == targets.TOP_K:
         return (_CallShapes("n -> p i:p", (("p", "n"),)),), {"": "f32", "i": _INTEGER}
+    if target in _EXPANDED:
+        return _EXPANDED[target], {"": ""}
     if target == "tridiagonal_solve_perturbed_ffi":
         return (_CallShapes("n n n nq -> nq"),), {"": ""}
     found = _KERNEL.fullmatch(target)

@@ -40,5 +40,10 @@ LAYOUT_CONSTRAINT: Final = "LayoutConstraint"
 HAND_ON: Final = PLACEMENTS | {SHARDING, LAYOUT_CONSTRAINT}
 """Calls whose result is their one operand."""
 TOP_K: Final = "TopK"
+QR: Final = "Qr"
+HOUSEHOLDER_PRODUCT: Final = "ProductOfElementaryHouseholderReflectors"
+EIGH: Final = "Eigh"
+EXPANDED: Final = (QR, HOUSEHOLDER_PRODUCT, EIGH)
+"""Linear algebra that XLA itself writes as loops of HLO: TensorFlow calls it, and JAX on TPUs."""
 FUSED_ATTENTION: Final = "__cudnn$fmha"
 """What the targets of cuDNN's flash attention begin with."""

@@ -238,7 +238,7 @@ def _enter_known_targets() -> None:
         (_RESIZE, _resize),
         ((targets.TOP_K, "__gpu$TopK", "mhlo.topk"), topk),
         (attention.KINDS, attention.attention),
-        (_matrix_targets(), _batched(2)),
+        ((*targets.EXPANDED, *_matrix_targets()), _batched(2)),
         ([f"lapack_{p}trsm_ffi" for p in "sdcz"], _triangular_solve),
         (_vector_targets(), _batched(1)),
     ]

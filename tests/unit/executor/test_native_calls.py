@@ -17,6 +17,7 @@ import hlosharding as hs
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.native_calls import has_its_shapes, is_known
 from hlosharding.ir import Shape
+from hlosharding.ir.custom_call_targets import EXPANDED
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "cholesky": linalg.cholesky,
@@ -87,6 +88,24 @@ def test_a_loaded_factorisation_runs_and_one_that_lies_does_not() -> None:
     for run in (lying.run, lying.run_reference):
         with pytest.raises(ExecutionError, match=r"lapack_sgetrf_ffi of f32\[8,8\] does not make .* write elsewhere"):
             run(x)
+
+
+@pytest.mark.parametrize("name", ["qr", "eigh"])
+def test_what_xla_writes_as_loops_of_its_own_runs_split_over_its_batch(name: str) -> None:
+    """As JAX lowers it for TPUs, and TensorFlow for all."""
+    x = np.random.default_rng(0).normal(size=(8, 6, 6)).astype(np.float32)
+    x = x + x.transpose(0, 2, 1)
+    text = jax.jit(FUNCTIONS[name]).trace(x).lower(lowering_platforms=("tpu",)).as_text()
+    module = hs.load(text)
+    calls = kernels_of(module)
+    assert {call.custom_call_target for call in calls} <= {*EXPANDED}
+    assert not any(has_its_shapes(call) for call in calls for call.shape in wrong_shapes(call.shape))
+    split = hs.annotate(hs.load(text), {module.entry.parameters[0].name: "{devices=[8,1,1]<=[8]}"})
+    local = hs.partition(hs.propagate(split))
+    assert {leaf.dims[0] for call in kernels_of(local.module) for leaf in call.shape.leaves} == {1}
+    first, second = (np.asarray(a, np.float64) for a in local.run(x))
+    made = first @ second if name == "qr" else first * second[:, None] @ first.transpose(0, 2, 1)
+    np.testing.assert_allclose(made, x, atol=1e-5)
 
 
 TOP_K = """HloModule m
