@@ -9,6 +9,7 @@ from argparse import Namespace
 
 from hlosharding.cli.files import read_text, write
 from hlosharding.cli.programs import in_format, load_program
+from hlosharding.executor import refuse_elided
 from hlosharding.sharding import convert
 
 
@@ -24,4 +25,5 @@ def execute(arguments: Namespace) -> None:
         write(str(found), arguments.output)
         return
     module = load_program(arguments)
+    refuse_elided(module)  # nobody could tell made-up values from the program's in what is written
     write(in_format(module, arguments.emit, metadata=arguments.metadata), arguments.output)

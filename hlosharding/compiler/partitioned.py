@@ -166,7 +166,9 @@ class Partitioned(InNotebooks):
     def warnings(self) -> tuple[str, ...]:
         """Ops that were not partitioned, each with its place and what that costs; annotations that are bypassed, by
         line; loops whose trips are guesses."""
-        return (*self.local.warnings, *self._bypassed_annotations, *map(str, self._guessed_loops))
+        words = (*self.local.warnings, *self._bypassed_annotations, *map(str, self._guessed_loops))
+        elided = self.module.elided
+        return (*words, f"the text left out the values of constant %{elided}: nothing can run") if elided else words
 
     @property
     def _bypassed_annotations(self) -> Iterator[str]:

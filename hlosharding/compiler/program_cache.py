@@ -241,7 +241,7 @@ def _program(record: dict[str, Any], proto: bytes, source: Module) -> LocalProgr
     module.num_partitions = record["num_partitions"]
     _check_fits(module, source)
     module.mesh, module.signature, module.weights = source.mesh, source.signature, source.weights
-    module.custom_calls = source.custom_calls
+    module.custom_calls, module.elided = source.custom_calls, source.elided
     is_moved = record["places"] != _places(source)
     if is_moved and (record["warnings"] or not _is_called_alike(module, source)):
         raise ValueError("its words name lines that are others now")

@@ -3,6 +3,7 @@
 from hlosharding.executor.axes import Axes
 from hlosharding.executor.boundary import Boundary, BoundaryArray, assemble, split, with_dtype
 from hlosharding.executor.device_program import refuse_described
+from hlosharding.executor.elided import refuse_elided
 from hlosharding.executor.executable import Executable
 from hlosharding.executor.laying_out import (
     array_of_tiles,
@@ -38,6 +39,7 @@ __all__ = [
     "put",
     "random_array",
     "refuse_described",
+    "refuse_elided",
     "restack_tiles",
     "run_local",
     "run_reference",

@@ -21,6 +21,7 @@ from hlosharding.executor.axes import jax_mesh
 from hlosharding.executor.boundary import Boundary, BoundaryArray
 from hlosharding.executor.cpu_int2 import refuse_cpu_int2
 from hlosharding.executor.custom_calls import kernels_of, prepare_custom_calls
+from hlosharding.executor.elided import refuse_elided
 from hlosharding.executor.source import ProgramSource
 from hlosharding.executor.text import comment_text
 from hlosharding.ir import FunctionBoundary, Module
@@ -42,6 +43,7 @@ def load_source(module: Module, written: ProgramSource) -> Callable[[Any], Any]:
     ExecutionError where the module holds what may not run.
     """
     prepare_custom_calls(module)
+    refuse_elided(module)
     refuse_cpu_int2(module)
     name = f"<hlosharding {comment_text(module.name)} {next(_numbers)}>"
     # Tracebacks and debuggers find the text here.

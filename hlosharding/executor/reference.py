@@ -20,6 +20,7 @@ from hlosharding.executor.boundary import BoundaryArray, assemble, boundary_arra
 from hlosharding.executor.callbacks import call_python, is_callback
 from hlosharding.executor.cpu_int2 import refuse_cpu_int2
 from hlosharding.executor.custom_calls import attend, call_kernel, is_attention, is_users_kernel, prepare_custom_calls
+from hlosharding.executor.elided import refuse_elided
 from hlosharding.executor.emit import REFUSED
 from hlosharding.executor.extract import extract
 from hlosharding.executor.flow import CodeLine, Flow, Tree, Var, flow_of, leaves
@@ -70,6 +71,7 @@ def run_local(module: Module, arguments: Values, num_devices: int | None = None)
     the others.
     """
     prepare_custom_calls(module)
+    refuse_elided(module)
     refuse_cpu_int2(module)
     return _ReferenceRun(num_devices or len(arguments)).computation(module.entry, arguments)
 

@@ -239,6 +239,7 @@ class Builder:
         if like is not None:
             self.module.mesh, self.module.signature, self.module.weights = like.mesh, like.signature, like.weights
             self.module.callbacks, self.module.custom_calls = like.callbacks, like.custom_calls
+            self.module.elided = like.elided
             # The frame table: copied metadata points into it.
             self.module.proto.stack_frame_index.CopyFrom(like.proto.stack_frame_index)
         # With each name the number it has reached: of a thousand equal wishes none counts from 1 again.

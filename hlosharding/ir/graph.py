@@ -232,7 +232,8 @@ class ModuleGraph:
     `signature` describes the Python function a trace came from.  `callbacks` are Python functions that custom calls
     name by number; `partitionings` what the user gave with functions under `custom_partitioning`, which calls name
     likewise.  `custom_calls` are the targets of those that may run beside the ones whose shapes are known to be safe;
-    None for a program that was traced in this process: all.
+    None for a program that was traced in this process: all.  `elided` names a constant whose values the text left out
+    (`{...}`, as XLA dumps large ones), for which jaxlib made up others; "" if there is none.
     `open_outputs` and `open_parameters`: whose shardings at the edge are propagation's to choose, one bool for all or
     one per leaf of the result / per parameter (`allow_spmd_sharding_propagation_to_output` / `_to_parameters` in XLA).
     `stands_for`: in a part of a program (`excerpt`), by id, for how many instructions of the whole one stands if not
@@ -257,6 +258,7 @@ class ModuleGraph:
         self.callbacks: tuple[Callable[..., Any], ...] = ()
         self.partitionings: tuple[Any, ...] = ()
         self.custom_calls: frozenset[str] | None = frozenset()
+        self.elided = ""
         self.proto: Any = wire.HloModuleProto(name=name)
         self._entry: Computation | None = None
         self._frames: dict[int, Stack] = {}
@@ -362,7 +364,7 @@ class ModuleGraph:
         out.mesh, out.weights, out.signature, out.proto = self.mesh, self.weights, self.signature, self.proto
         out.tensors, out.stages = self.tensors, self.stages
         out._frames, out.callbacks, out.partitionings = self._frames, self.callbacks, self.partitionings
-        out.custom_calls = self.custom_calls
+        out.custom_calls, out.elided = self.custom_calls, self.elided
         new_computation = {c: Computation(c.name, out, c.proto) for c in self.computations}
         new: dict[Instruction, Instruction] = {}
         of = new.__getitem__

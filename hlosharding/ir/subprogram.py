@@ -110,7 +110,7 @@ def excerpt(
     out = Module(module.name, num_partitions=module.num_partitions)
     out.mesh, out.weights, out.signature = module.mesh, module.weights, module.signature
     out.open_outputs, out.open_parameters = module.open_outputs, module.open_parameters
-    out.callbacks, out.custom_calls = module.callbacks, module.custom_calls
+    out.callbacks, out.custom_calls, out.elided = module.callbacks, module.custom_calls, module.elided
     out.partitionings, out.shardings = module.partitionings, module.shardings
     entry = Computation(module.entry.name, out, module.entry.proto)
     new = {inst: _again(inst, entry) for inst in operands}

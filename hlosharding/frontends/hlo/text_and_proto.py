@@ -19,6 +19,8 @@ from hlosharding.ir import custom_call_targets as targets
 
 _PARTITIONS = re.compile(r"\bnum_partitions=(\d+)")
 _OPEN = re.compile(r"\ballow_spmd_sharding_propagation_to_(parameters|output)=\{([\w, ]*)\}")
+_ELIDED = " constant({...})"
+"""XLA's text of a constant of more than ten elements, unless it is asked for all (`print_large_constants`)."""
 _REPLICAS = re.compile(r"\breplica_count=(\d+)")
 
 
@@ -43,6 +45,9 @@ def from_hlo_text(text: str) -> Module:
     module.open_parameters, module.open_outputs = said.get("parameters", False), said.get("output", False)
     if replicas := _REPLICAS.search(header):
         module.num_replicas = max(1, int(replicas[1]))
+    before, elided, _ = text.partition(_ELIDED)
+    if elided:
+        module.elided = before.rpartition(" = ")[0].split()[-1].removeprefix("%")
     return module
 
 
