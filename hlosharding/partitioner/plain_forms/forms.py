@@ -1,8 +1,8 @@
 """Before the walk: ops in the one form that it takes.  What two ops start and end becomes the one op that they wrap;
 what a fusion computes stands in its place; start indices in one vector become scalars; `mulhi`, which neither StableHLO
-nor every JAX can say, becomes products of halves; a size set to all that there is becomes a copy.  Along split dims,
-updates and look-ups at known places lose their indices (`updates`), ops on slices are done where their result will be
-(`in_place`), and running reductions become those of tiles (`running_totals`).
+nor every JAX can say, becomes products of halves; a size set to all that there is, and a join with nothing, become
+copies.  Along split dims, updates and look-ups at known places lose their indices (`updates`), ops on slices are done
+where their result will be (`in_place`), and running reductions become those of tiles (`running_totals`).
 
 Floor: partitioner.  Works on a clone: propagation read the module as it was loaded, as XLA's does.  The value keeps the
 name and the sharding of the op that gave it.
@@ -150,6 +150,19 @@ def _full_size_form(inst: Instruction) -> Form | None:
     return _as_copy if is_full else None
 
 
+def _concatenation_form(inst: Instruction) -> Form | None:
+    """Operands without elements go: TensorFlow mirrors dims by no places, too, and joins what comes of it."""
+    is_empty = [0 in operand.shape.dims for operand in inst.operands]
+    return _without_empty if any(is_empty) and not all(is_empty) else in_place_form(inst)
+
+
+def _without_empty(write: Writer) -> None:
+    inst = write.inst
+    rewrite.set_operands(inst, [o for o in inst.operands if 0 not in o.shape.dims])
+    if len(inst.operands) == 1:
+        _as_copy(write)
+
+
 def _as_copy(write: Writer) -> None:
     write.replace_by(write("copy", write.inst.operands[0], sharding=write.sharding))
 
@@ -189,12 +202,13 @@ _FORMS: dict[str, Form] = {
 
 _FORMS_OF_SOME: dict[str, Callable[[Instruction], Form | None]] = {
     **dict.fromkeys(IN_PLACE, in_place_form),
+    "concatenate": _concatenation_form,
     "gather": lookup_form,
     "reduce-window": running_totals_form,
     "scatter": update_form,
     "set-dimension-size": _full_size_form,
 }
-"""What finds the form of one op, where it is split, or sets no size."""
+"""What finds the form of one op, where it is split, or does nothing."""
 
 _SPECIAL = frozenset(_FORMS) | frozenset(_FORMS_OF_SOME) | _ENDS | frozenset(FIRST_INDEX)
 """Opcodes that may need one."""

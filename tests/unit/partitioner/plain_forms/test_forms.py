@@ -136,6 +136,29 @@ def test_a_size_that_is_set_to_all_there_is() -> None:
         judged(some, x)
 
 
+def test_what_nothing_is_joined_to_stays_where_it_is() -> None:
+    """As TensorFlow writes a mirrored pad of a picture, along its batch."""
+    ops = f"HloModule m, num_partitions=8\nENTRY e {{\n{X}  n = f32[0] slice(x), slice={{[3:3]}}\n  c = f32[16] concatenate(n, x, n), dimensions={{0}}, {SPLIT}\n  d = f32[32] concatenate(x, n, c), dimensions={{0}}, {SPLIT}\n  m = f32[0] concatenate(n, n), dimensions={{0}}, {SPLIT}\n  ROOT r = (f32[16], f32[32], f32[0]) tuple(c, d, m)\n}}\n"
+    x = np.arange(16, dtype=np.float32)
+    local, (one, two, none) = judged(ops, x)
+    np.testing.assert_array_equal(one, x)
+    np.testing.assert_array_equal(two, np.concatenate([x, x]))
+    assert none.shape == (0,)
+    joined = partition(
+        propagate(
+            load(
+                ops.replace("ROOT r", "r").replace(
+                    "tuple(c, d, m)\n", "tuple(c, d, m)\n  ROOT y = f32[16] negate(c)\n"
+                ),
+                format="hlo",
+            ),
+            to_outputs=True,
+        )
+    )
+    assert not joined.collectives
+    assert local.collectives  # halves of the two meet
+
+
 def test_a_convolution_without_spatial_dims_has_a_window() -> None:
     """XLA refuses one whose window is not set, though it has no dims."""
     text = "HloModule m, num_partitions=8\nENTRY e {\n  x = f32[16,32] parameter(0), sharding={devices=[8,1]<=[8]}\n  w = f32[32,64] parameter(1), sharding={replicated}\n  ROOT c = f32[16,64] convolution(x, w), dim_labels=bf_io->bf, sharding={devices=[8,1]<=[8]}\n}\n"
