@@ -6,6 +6,7 @@ Floor: frontends.  jaxlib parses and verifies the text once its shardings are ch
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -95,6 +96,7 @@ def _sort_by_id(items: Any) -> None:
 def _module(proto: Any) -> Module:
     try:
         module = Module.from_proto(proto)
+        _drop_shared_paths(module)
     except (ModuleError, ShardingError) as error:
         raise LoadError(f"not a valid HLO module: {error.what}", where=error.where, remedy=error.remedy) from error
     _check_tuples(module)
@@ -102,6 +104,14 @@ def _module(proto: Any) -> Module:
     if any(changed):
         module.renumber()
     return module
+
+
+def _drop_shared_paths(module: Module) -> None:
+    """What names several parameters tells none from the others: to TensorFlow all are `XLA_Args`."""
+    times = Counter(p.op_name for p in module.entry.parameters)
+    for parameter in module.entry.parameters:
+        if times[parameter.op_name] > 1:
+            parameter.proto.metadata.op_name = ""
 
 
 def _check_tuples(module: Module) -> None:
@@ -171,8 +181,18 @@ def from_stablehlo(source: str | bytes) -> Module:
     """A module of StableHLO text, bytecode or a portable artifact; not prepared yet."""
     text = source if isinstance(source, str) else xla_bridge.stablehlo_bytecode_to_text(source)
     found = scan_stablehlo(text)
-    module = from_lowering(from_hlo_proto(xla_bridge.stablehlo_to_hlo_proto(source)))
+    module = from_lowering(_with_mlir_names(from_hlo_proto(xla_bridge.stablehlo_to_hlo_proto(source))))
     module.num_partitions = max(devices_of(found), module.num_partitions, stated_partitions(text))
+    return module
+
+
+def _with_mlir_names(module: Module) -> Module:
+    """Parameters that XLA called `XLA_Args.5` and the like, after a location that several have, are MLIR's `arg0`."""
+    stems = [p.name.rpartition(".")[0] for p in module.entry.parameters]
+    times, taken = Counter(stems), rewrite.names_of(module)
+    for stem, parameter in zip(stems, module.entry.parameters, strict=True):
+        if stem and times[stem] > 1:
+            rewrite.rename(parameter, rewrite.free_name(taken, f"arg{parameter.parameter_number}"))
     return module
 
 

@@ -1,10 +1,11 @@
 """HLO text and protos become modules, and what goes out comes in again: order, unknown fields, frames, shardings."""
 
+# ruff: noqa: E501  (StableHLO in one line)
 from __future__ import annotations
 
 import pytest
 
-from hlosharding import wire, xla_bridge
+from hlosharding import load, wire, xla_bridge
 from hlosharding.errors import LoadError
 from hlosharding.frontends.hlo.text_and_proto import devices_of, from_hlo_proto, from_hlo_text
 from hlosharding.sharding import HloSharding
@@ -130,3 +131,22 @@ def test_text_on_which_xla_ends_its_process_is_a_load_error(line: str) -> None:
 def test_zero_bytes_in_text_are_refused_with_the_way_out() -> None:
     with pytest.raises(LoadError, match="hlo-proto"):
         from_hlo_text("HloModule\0m")
+
+
+SHARED = """HloModule m
+ENTRY e {
+  arg0.1 = f32[8] parameter(0), metadata={op_name="XLA_Args"}
+  arg1.1 = f32[8] parameter(1), metadata={op_name="XLA_Args"}
+  w.1 = f32[8] parameter(2), metadata={op_name="params['w']"}
+  s = f32[8] add(arg0.1, arg1.1)
+  ROOT r = f32[8] add(s, w.1)
+}
+"""
+
+
+def test_what_names_several_parameters_is_no_path() -> None:
+    """TensorFlow's name of every parameter."""
+    for module in (load(SHARED), load(from_hlo_text(SHARED).to_hlo_proto())):
+        assert [p.path for p in module.entry.parameters] == ["arg0.1", "arg1.1", "params['w']"]
+    located = 'module @m {\n  func.func @main(%arg0: tensor<8xf32> loc("XLA_Args"), %arg1: tensor<8xf32> loc("XLA_Args"), %arg2: tensor<8xf32> loc("w")) -> tensor<8xf32> {\n    %0 = stablehlo.add %arg0, %arg1 : tensor<8xf32>\n    %1 = stablehlo.add %0, %arg2 : tensor<8xf32>\n    return %1 : tensor<8xf32>\n  }\n}\n'
+    assert [p.path for p in load(located).entry.parameters] == ["arg0", "arg1", "w"]
