@@ -63,7 +63,7 @@ from hlosharding.ir.opcode import (
 from hlosharding.ir.passes import Pass, Property, run_passes
 from hlosharding.ir.reducers import REDUCER_KINDS, is_neutral, neutral_element, reduce_arrays, reducer_kind
 from hlosharding.ir.resizing import Between, NotResizable, ResizableModule
-from hlosharding.ir.sameness import Sameness, attributes_of, stated_of
+from hlosharding.ir.sameness import Sameness, attributes_of, sets_full_size, stated_of
 from hlosharding.ir.shape import Shape
 from hlosharding.ir.shape_inference import infer_shape
 from hlosharding.ir.subprogram import Callees, excerpt, same_op, subprogram
@@ -167,6 +167,7 @@ __all__ = [
     "rewrite",
     "run_passes",
     "same_op",
+    "sets_full_size",
     "stated_of",
     "subprogram",
     "trip_count",

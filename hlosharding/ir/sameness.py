@@ -100,3 +100,11 @@ _READ: dict[str, Callable[[Instruction], Any]] = {
     "sort": lambda inst: (inst.dimensions, inst.proto.is_stable),
 }
 """What counts of the attributes of frequent ops; of others all of them, which takes longer to ask."""
+
+
+def sets_full_size(inst: Instruction) -> bool:
+    """Does a `set-dimension-size` set the size that its operand has: is its result the operand?"""
+    array, size = inst.operands
+    if array.shape != inst.shape or inst.shape.dynamic_dims or size.opcode != "constant":
+        return False
+    return int(size.literal) == array.shape.dims[inst.proto.dimensions[0]]

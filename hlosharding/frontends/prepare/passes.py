@@ -2,7 +2,8 @@
 
 Floor: frontends.  In XLA's order (CPU compiler): calls flattened and inlined, dead code removed if a call was inlined,
 zero-sized values made constants, conditionals given tuples to take and return.  Order of instructions and users, names
-and frames come out as XLA's do.  Memory placement marks, which JAX writes for accelerators only, become moves first.
+and frames come out as XLA's do.  Memory placement marks, which JAX writes for accelerators only, become moves first;
+sizes that TensorFlow sets to all that there is go.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from hlosharding.ir import (
     memory_of,
     named_memory,
     rewrite,
+    sets_full_size,
 )
 from hlosharding.ir import custom_call_targets as targets
 
@@ -40,6 +42,7 @@ def prepare(module: Module) -> Module:
 def prepare_edit(edit: Edit) -> Module:
     """The same of a module that is the caller's to change."""
     _marks_to_moves(edit)
+    _drop_full_sizes(edit)
     flatten_calls(edit)
     if inline_calls(edit):
         _remove_dead_code(edit)
@@ -61,6 +64,12 @@ def _marks_to_moves(edit: Edit) -> None:
         elif named_memory(call) is None:
             edit.replace_uses(call, call.operands[0])
             edit.remove(call)
+
+
+def _drop_full_sizes(edit: Edit) -> None:
+    """What XLA leaves out where it reads StableHLO: through a size that is set no split goes."""
+    sizes = edit.each("set-dimension-size", edit.module.computations)
+    edit.bypass([i for i in sizes if sets_full_size(i) and i not in edit.shardings])
 
 
 def _remove_dead_code(edit: Edit) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hlosharding.errors import PartitionError
-from hlosharding.ir import FIRST_INDEX, Instruction, Module, Shape, SliceDim, rewrite
+from hlosharding.ir import FIRST_INDEX, Instruction, Module, Shape, SliceDim, rewrite, sets_full_size
 from hlosharding.partitioner.plain_forms.in_place import IN_PLACE, in_place_form
 from hlosharding.partitioner.plain_forms.running_totals import running_totals_form
 from hlosharding.partitioner.plain_forms.updates import lookup_form, update_form
@@ -143,11 +143,7 @@ def _index_by_scalars(write: Writer) -> None:
 
 def _full_size_form(inst: Instruction) -> Form | None:
     """A size that is set to all that there is changes nothing: TensorFlow sets those of every top k."""
-    array, size = inst.operands
-    if array.shape != inst.shape or inst.shape.dynamic_dims or size.opcode != "constant":
-        return None
-    is_full = int(size.literal) == array.shape.dims[inst.proto.dimensions[0]]
-    return _as_copy if is_full else None
+    return _as_copy if sets_full_size(inst) else None
 
 
 def _concatenation_form(inst: Instruction) -> Form | None:

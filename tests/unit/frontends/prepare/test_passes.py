@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hlosharding.frontends import prepare
-from hlosharding.frontends.hlo.text_and_proto import from_hlo_text
+from hlosharding.frontends.hlo.text_and_proto import from_hlo_text, from_stablehlo
 from hlosharding.ir import Module
+from hlosharding.xla_bridge import hlo_proto_to_stablehlo
 
 
 def prepared(text: str) -> Module:
@@ -166,3 +167,20 @@ ENTRY e {
 def test_preparing_twice_changes_nothing_more() -> None:
     once = prepared(TWICE)
     assert lines(prepare(once)) == lines(once)
+
+
+def test_a_size_set_to_all_there_is_goes_as_on_the_way_through_stablehlo() -> None:
+    text = """HloModule m
+ENTRY e {
+  x = f32[8] parameter(0)
+  n = s32[] constant(8)
+  k = s32[] constant(4)
+  y = f32[8] set-dimension-size(x, n), dimensions={0}
+  z = f32[<=8] set-dimension-size(y, k), dimensions={0}
+  ROOT r = (f32[8], f32[<=8]) tuple(y, z)
+}"""
+    module = prepared(text)
+    through = from_stablehlo(hlo_proto_to_stablehlo(from_hlo_text(text).to_hlo_proto()))
+    for each in (module, through):
+        assert [i.opcode for i in each.entry.instructions].count("set-dimension-size") == 1
+    assert [o.opcode for o in module.entry.root.operands] == ["parameter", "set-dimension-size"]
