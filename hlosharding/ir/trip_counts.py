@@ -133,6 +133,10 @@ class _ScopedInstruction(NamedTuple):
     scope: _CallArguments | None
 
 
+_Limit = tuple[int, str, int]
+"""Which element counts, by which comparison, and up to what."""
+
+
 class _Counter:
     """Finds carry[i] in: while (carry[i] < limit) carry[i] += step, with a constant start."""
 
@@ -141,9 +145,15 @@ class _Counter:
         self.body, self.condition = while_parts(loop)
 
     def counter(self) -> LoopCounter | None:
-        if self.index_and_limit is None:
+        found = [self._counter_to(limit) for limit in self._limits]
+        # All must hold for one more trip: the first that fails ends the loop.
+        known = [each for each in found if each is not None]
+        return min(known, key=lambda each: each.trips) if len(known) == len(found) else None
+
+    def _counter_to(self, index_and_limit: _Limit | None) -> LoopCounter | None:
+        if index_and_limit is None:
             return None
-        index, direction, limit = self.index_and_limit
+        index, direction, limit = index_and_limit
         start, step = self._start(index), self._step(index)
         if start is None or step is None:
             return None
@@ -157,16 +167,22 @@ class _Counter:
         counter = self.counter()
         if counter is not None:
             return Trips(counter.trips, True)
-        if self.index_and_limit is None:
+        first = next((limit for limit in self._limits if limit is not None), None)
+        if first is None:
             return Trips(GUESS, False)
-        _, direction, limit = self.index_and_limit
+        _, direction, limit = first
         # Most such loops count from zero in steps of one: the limit is the best guess.
         return Trips(max(0, limit + (direction == "LE")), False) if direction in ("LT", "LE") else Trips(GUESS, False)
 
     @cached_property
-    def index_and_limit(self) -> tuple[int, str, int] | None:
-        """Which element counts, and up to what, by which comparison."""
+    def _limits(self) -> list[_Limit | None]:
+        """Of the condition, or of each that TensorFlow joins by `and`: its own, and the most trips there may be."""
         root, scope = _source(self.condition.root, None)
+        if root.opcode != "and":
+            return [self._limit_in(root, scope)]
+        return [self._limit_in(*_source(part, scope)) for part in root.operands]
+
+    def _limit_in(self, root: Instruction, scope: _CallArguments | None) -> _Limit | None:
         if root.opcode != "compare":
             return None
         lhs, rhs = (_source(o, scope) for o in root.operands)
@@ -191,7 +207,7 @@ class _Counter:
 
     def _start(self, index: int) -> int | None:
         instruction = _element(self.loop.operands[0], index).instruction
-        return _integer(instruction) if instruction.opcode == "constant" else None
+        return _integer(instruction) if instruction.opcode == "constant" else _left_by_loop(instruction)
 
     def _step(self, index: int) -> int | None:
         update, scope = _element(self.body.root, index)
@@ -205,6 +221,16 @@ class _Counter:
                 value = _integer(step.instruction)
                 return -value if value is not None and update.opcode == "subtract" else value
         return None
+
+
+def _left_by_loop(value: Instruction) -> int | None:
+    """The end of another loop's counter: TensorFlow's gradient of a loop runs as often as that said it ran."""
+    if value.opcode != "get-tuple-element" or value.operands[0].opcode != "while":
+        return None
+    counter = loop_counter(value.operands[0])
+    if counter is None or counter.index != value.tuple_index:
+        return None
+    return counter.start + counter.step * counter.trips
 
 
 _TURNED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "EQ": "EQ", "NE": "NE"}

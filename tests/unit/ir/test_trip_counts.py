@@ -236,3 +236,63 @@ ENTRY main {
 }
 """
     assert trip_count(load(text).by_name("loop")) == (7, True)
+
+
+TWO_LIMITS = """HloModule m
+condition {
+  c = (s32[], s32[], s32[]) parameter(0)
+  i = s32[] get-tuple-element(c), index=0
+  j = s32[] get-tuple-element(c), index=1
+  n = s32[] get-tuple-element(c), index=2
+  k = s32[] constant(LIMIT)
+  first = pred[] compare(i, n), direction=LT
+  second = pred[] compare(j, k), direction=LT
+  ROOT both = pred[] and(first, second)
+}
+back {
+  d = (s32[], s32[]) parameter(0)
+  l = s32[] get-tuple-element(d), index=0
+  m = s32[] get-tuple-element(d), index=1
+  ROOT less = pred[] compare(l, m), direction=LT
+}
+body {
+  b = (s32[], s32[], s32[]) parameter(0)
+  one = s32[] constant(1)
+  p = s32[] get-tuple-element(b), index=0
+  q = s32[] get-tuple-element(b), index=1
+  r = s32[] get-tuple-element(b), index=2
+  s = s32[] add(p, one)
+  t = s32[] add(q, one)
+  ROOT out = (s32[], s32[], s32[]) tuple(s, t, r)
+}
+backwards {
+  e = (s32[], s32[]) parameter(0)
+  two = s32[] constant(2)
+  u = s32[] get-tuple-element(e), index=0
+  v = s32[] get-tuple-element(e), index=1
+  w = s32[] add(u, two)
+  ROOT end = (s32[], s32[]) tuple(w, v)
+}
+ENTRY main {
+  zero = s32[] constant(0)
+  three = s32[] constant(3)
+  most = s32[] constant(12)
+  init = (s32[], s32[], s32[]) tuple(zero, three, most)
+  loop = (s32[], s32[], s32[]) while(init), condition=condition, body=body
+  ran = s32[] get-tuple-element(loop), index=INDEX
+  again = (s32[], s32[]) tuple(zero, ran)
+  ROOT grad = (s32[], s32[]) while(again), condition=back, body=backwards
+}
+"""
+
+
+@pytest.mark.parametrize(("limit", "trips"), [(20, 12), (12, 9), (2, 0)])
+def test_of_two_limits_the_first_ends_the_loop_and_its_count_another(limit: int, trips: int) -> None:
+    """As TensorFlow writes loops with a most of trips, and their gradients."""
+    for index in (0, 1):
+        module = load(TWO_LIMITS.replace("LIMIT", str(limit)).replace("INDEX", str(index)))
+        assert trip_count(module.by_name("loop")) == (trips, True)
+        left = trips + (0, 3)[index]
+        counted = index == (0 if limit == 20 else 1)  # the other counter is not the one that is known
+        assert trip_count(module.by_name("grad"))[1] == counted
+        assert not counted or trip_count(module.by_name("grad")) == ((left + 1) // 2, True)
