@@ -167,12 +167,10 @@ class _Counter:
         counter = self.counter()
         if counter is not None:
             return Trips(counter.trips, True)
-        first = next((limit for limit in self._limits if limit is not None), None)
-        if first is None:
-            return Trips(GUESS, False)
-        _, direction, limit = first
         # Most such loops count from zero in steps of one: the limit is the best guess.
-        return Trips(max(0, limit + (direction == "LE")), False) if direction in ("LT", "LE") else Trips(GUESS, False)
+        most = [max(0, top + (how == "LE")) for _, how, top in filter(None, self._limits) if how in ("LT", "LE")]
+        # One of two is what a search may take at most: mostly it takes far less.
+        return Trips(min(most if len(self._limits) == 1 else [*most, GUESS], default=GUESS), False)
 
     @cached_property
     def _limits(self) -> list[_Limit | None]:

@@ -296,3 +296,11 @@ def test_of_two_limits_the_first_ends_the_loop_and_its_count_another(limit: int,
         counted = index == (0 if limit == 20 else 1)  # the other counter is not the one that is known
         assert trip_count(module.by_name("grad"))[1] == counted
         assert not counted or trip_count(module.by_name("grad")) == ((left + 1) // 2, True)
+
+
+@pytest.mark.parametrize(("most", "trips"), [(12, 12), (1_000_000, 100)])
+def test_the_most_trips_of_a_loop_that_may_end_before_are_a_guess_if_they_are_few(most: int, trips: int) -> None:
+    never = "first = pred[] compare(i, n), direction=NE"
+    text = TWO_LIMITS.replace("first = pred[] compare(i, n), direction=LT", never)
+    module = load(text.replace("LIMIT", str(most)).replace("INDEX", "0").replace("add(p, one)", "add(p, p)"))
+    assert trip_count(module.by_name("loop")) == (trips, False)
