@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.errors import LoadError
+from hlosharding.ir import Shape
 from hlosharding.onnx.budget import check_size
 from hlosharding.onnx.element_types import bounds, dtype_of
 from hlosharding.onnx.node_errors import errors_at
@@ -70,6 +71,18 @@ class Ports:
         }
 
 
+def sizes_that_differ(ports: Sequence[Any], bound: Mapping[str, Any]) -> str:
+    """Of the first symbol that two dims of the inputs share, and that has two sizes, both; else nothing."""
+    found: dict[str, tuple[str, int]] = {}
+    for port in ports:
+        dims = port.type.tensor_type.shape.dim
+        for dim, size in zip(dims, getattr(bound[port.name], "shape", ()), strict=False):
+            name, first = found.setdefault(dim.dim_param, (port.name, size))
+            if dim.dim_param and size != first:
+                return f"the model's {dim.dim_param!r} is {first} in input {name!r} and {size} in {port.name!r}"
+    return ""
+
+
 def describe_array(array: Any) -> Any:
     """Shape and dtype of an array, as `jax.ShapeDtypeStruct`."""
     import jax
@@ -123,9 +136,10 @@ def _declared(tensor: Any, name: str) -> Any:
     dims = [d.dim_value if d.dim_value > 0 else None for d in tensor.shape.dim]
     if not tensor.HasField("shape") or None in dims:
         shape = _dims_text(tensor.shape.dim) if tensor.HasField("shape") else "of any rank"
+        hlo = Shape.from_dtype(dtype_of(tensor.elem_type), ()).element_type
         raise LoadError(
             f"input {name!r} is {dtype_of(tensor.elem_type)}{shape}: its size is open",
-            remedy=f"give it: inputs={{{name!r}: array or jax.ShapeDtypeStruct}} (--input {name}=f32[...])",
+            remedy=f"give it: inputs={{{name!r}: array or jax.ShapeDtypeStruct}} (--input {name}={hlo}[...])",
         )
     with errors_at(f"input {name!r}"):
         check_size([size or 0 for size in dims], dtype_of(tensor.elem_type))

@@ -10,15 +10,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hlosharding.errors import LoadError
 from hlosharding.frontends import TraceableFunction, prepare_edit, with_sharding
 from hlosharding.ir import Edit, Module, NameUniquer, rewrite
-from hlosharding.onnx.boundary import Ports, describe_array
+from hlosharding.onnx.boundary import Ports, describe_array, sizes_that_differ
 from hlosharding.onnx.budget import one_budget
 from hlosharding.onnx.device_annotations import AppliedShardings, shardings_of
 from hlosharding.onnx.functions import with_functions_inlined
 from hlosharding.onnx.graph import Decoder, Node, OnnxGraph
 from hlosharding.onnx.interpreter import Interpreter
 from hlosharding.onnx.marks import TensorMarks, hlo_name, node_scope, set_frames
+from hlosharding.onnx.node_errors import DOUBT
 from hlosharding.onnx.protos import all_nodes, read_model
 from hlosharding.onnx.reading import normal_form
 from hlosharding.onnx.values import NeedsInput, unwrap_entry
@@ -59,6 +61,11 @@ def _loaded(
             module = program.module(prepare)
         except NeedsInput as error:
             program = replace(program, ports=program.ports.with_value(error))
+        except LoadError as error:
+            differ = sizes_that_differ(graph.inputs, ports.bound)
+            if error.remedy != DOUBT or not differ:
+                raise
+            raise LoadError(error.what, where=error.where, remedy=f"give one size: {differ}") from error
         else:
             if found is not None:
                 module.num_partitions = max(module.num_partitions, found.devices_per_stage)

@@ -16,7 +16,7 @@ _OF_LIBRARIES = (
     TypeError, ValueError, IndexError, KeyError, AttributeError, AssertionError, NotImplementedError, ArithmeticError,
 )  # fmt: skip
 """What JAX, numpy and onnx raise of values that do not go together."""
-_DOUBT = "if onnx.checker takes the model, this is a fault of hlosharding"
+DOUBT = "if onnx.checker takes the model, this is a fault of hlosharding"
 
 
 @contextmanager
@@ -41,4 +41,4 @@ this is a fault of hlosharding
         raise LoadError(error.what, where=error.where or where, remedy=error.remedy) from error
     except _OF_LIBRARIES as error:
         said = f"cannot be read ({type(error).__name__}: {first_line(error)})"
-        raise LoadError(said, where=where, remedy=_DOUBT) from error
+        raise LoadError(said, where=where, remedy=DOUBT) from error
