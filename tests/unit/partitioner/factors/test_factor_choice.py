@@ -326,6 +326,15 @@ def test_work_is_never_repeated_to_save_bytes() -> None:
     assert local.flops_per_device <= 1.05 * 2 * 8 * 4096 * 512 / 8
 
 
+def test_a_small_product_is_whole_where_its_operands_come_for_no_more() -> None:
+    """As XLA: one gather, of the weight; parts of the product over the idle axis would be gathered behind it."""
+    mesh = AbstractMesh((4, 2), ("data", "model"))
+    given = jax.ShapeDtypeStruct((256, 64), "float32"), jax.ShapeDtypeStruct((64, 192), "float32")
+    shardings = P("data"), P(None, ("data", "model"))
+    module = hs.trace(lambda x, w: jnp.tanh(x @ w), mesh=mesh, in_shardings=shardings, out_shardings=P("data"))(*given)
+    assert counts(hs.partition(module, machine=machines.h100(8))) == {"all-gather": 1}
+
+
 @pytest.mark.parametrize(
     "shardings",
     [
