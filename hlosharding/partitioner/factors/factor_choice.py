@@ -132,15 +132,14 @@ def choose(question: SplitQuestion) -> FactorChoice:
 
 
 def _whole_if_faster(pools: Sequence[_Pool], best: _Priced, *, claimed_only: bool) -> _Priced:
-    """Where time decides, a split of as much work as the tensors agree on, if its operands come for no more.
+    """Where time decides, the fastest split of any work, if its operands come for no more.
 
-    Rows of a small product that idle devices share had to be gathered behind it: each layer of a GPT-2 with weights in
-    parts over more axes than the batch had two gathers, where one and the whole rows take 0.7 of the time.
+    Parts of a small product that idle devices share had to be gathered behind it: each layer of a GPT-2 with weights in
+    parts over more axes than the batch had two gathers, where one and the whole product take 0.7 of the time.
     """
-    agreed = MORE_WORK * min(pool.agreed_work for pool in pools)
     if pools[0].prices.objective != "time" or best.choice.communication == best.choice.fetching:
         return best
-    whole = _cheapest(pools, agreed, claimed_only=claimed_only) or best
+    whole = _cheapest(pools, math.inf, claimed_only=claimed_only) or best
     is_faster = whole.choice.seconds < best.choice.seconds and whole.choice.fetching <= best.choice.fetching
     return whole if is_faster else best
 

@@ -335,6 +335,19 @@ def test_a_small_product_is_whole_where_its_operands_come_for_no_more() -> None:
     assert counts(hs.partition(module, machine=machines.h100(8))) == {"all-gather": 1}
 
 
+def test_small_sums_are_whole_where_their_operands_are() -> None:
+    """Bags of looked-up rows, one by one as PyTorch exports them: the rows are gathered, and no sum of them is."""
+
+    def bags(table: jax.Array, ids: jax.Array) -> jax.Array:
+        rows = table[ids.reshape(-1)]
+        return jnp.tanh(jnp.stack([rows[k * 6 : (k + 1) * 6].sum(0) for k in range(8)]))
+
+    mesh = AbstractMesh((8,), ("data",))
+    given = jax.ShapeDtypeStruct((1024, 32), "float32"), jax.ShapeDtypeStruct((8, 6), "int32")
+    module = hs.trace(bags, mesh=mesh, in_shardings=(None, P("data")))(*given)
+    assert counts(hs.partition(module, machine=machines.h100(8))) == {"all-gather": 1}
+
+
 @pytest.mark.parametrize(
     "shardings",
     [
