@@ -132,7 +132,9 @@ class _Pricing:
         for problem, space, work in splits:
             found = self.priced(problem, space, "")
             why = f"repeats work: {work:.3g} of the op on a device, where {most_work:.3g} is allowed"
-            yield replace(found, excluded=why if work > most_work else self._why_not(found, chosen))
+            # Where time decides the one taken may itself repeat work.
+            is_too_much = work > max(most_work, chosen.work)
+            yield replace(found, excluded=why if is_too_much else self._why_not(found, chosen))
 
     def _why_not(self, found: SplitAlternative, chosen: SplitAlternative) -> str:
         # A split that moves nothing is mostly taken before others are looked at (`choose`): one may even be cheaper.

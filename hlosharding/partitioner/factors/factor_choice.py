@@ -110,7 +110,8 @@ class _Pool:
 
 
 def choose(question: SplitQuestion) -> FactorChoice:
-    """The cheapest split that does not repeat work; on a tie the first, and the result's own sharding is the first.
+    """The cheapest split that does not repeat work, or one that does where that is faster (and time decides); on a tie
+    the first, and the result's own sharding is the first.
 
     Where partial results need not be reduced at once, but later, together with others, operands that can stay where
     they are do stay.
@@ -128,20 +129,20 @@ def choose(question: SplitQuestion) -> FactorChoice:
     # The agreed split may have no lowering, as where it cuts through a dim of several factors: then any work will do.
     best = (_that_waits(pools, most, only_claimed) if waits else None) or cheapest(most) or cheapest(math.inf)
     assert best is not None, "an op that nobody splits can be computed"
-    return _with_copies_split(_whole_if_faster(pools, best, claimed_only=only_claimed), prices)
+    return _with_copies_split(_repeated_if_faster(pools, best, claimed_only=only_claimed), prices)
 
 
-def _whole_if_faster(pools: Sequence[_Pool], best: _Priced, *, claimed_only: bool) -> _Priced:
-    """Where time decides, the fastest split of any work, if its operands come for no more.
+def _repeated_if_faster(pools: Sequence[_Pool], best: _Priced, *, claimed_only: bool) -> _Priced:
+    """Where time decides, the fastest split of any work, if its operands come for no more: `best`, or another one.
 
     Parts of a small product that idle devices share had to be gathered behind it: each layer of a GPT-2 with weights in
     parts over more axes than the batch had two gathers, where one and the whole product take 0.7 of the time.
     """
     if pools[0].prices.objective != "time" or best.choice.communication == best.choice.fetching:
         return best
-    whole = _cheapest(pools, math.inf, claimed_only=claimed_only) or best
-    is_faster = whole.choice.seconds < best.choice.seconds and whole.choice.fetching <= best.choice.fetching
-    return whole if is_faster else best
+    other = _cheapest(pools, math.inf, claimed_only=claimed_only) or best
+    is_faster = other.choice.seconds < best.choice.seconds and other.choice.fetching <= best.choice.fetching
+    return other if is_faster else best
 
 
 def _that_waits(pools: Sequence[_Pool], most_work: float, only_claimed: bool) -> _Priced | None:
