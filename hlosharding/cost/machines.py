@@ -33,6 +33,7 @@ _ON_CARDS: dict[str, Any] = {
     "spread": 0.08 / 5.4,
 }
 """What most GPUs have in common."""
+_ON_AMPERE: dict[str, Any] = {**_ON_CARDS, "collective_launch": 29 * US}  # [F]
 
 
 def v100(num_devices: int = 8) -> Machine:
@@ -134,7 +135,7 @@ def _ampere(name: str, num_devices: int, *, memory: float, bandwidth: float, chi
         compute_efficiency=0.82,  # 257 of 312 on random numbers: power, not units, is the limit [K]
         memory_efficiency=0.85,
         chip=chip,
-        **(_ON_CARDS | {"collective_launch": 29 * US}),  # [F]
+        **_ON_AMPERE,
     )
 
 
