@@ -138,10 +138,14 @@ _Limit = tuple[int, str, int]
 
 
 class _Counter:
-    """Finds carry[i] in: while (carry[i] < limit) carry[i] += step, with a constant start."""
+    """Finds carry[i] in: while (carry[i] < limit) carry[i] += step, with a start and a limit that are constant, or were
+    left by a loop that such count.
 
-    def __init__(self, loop: Instruction) -> None:
-        self.loop = loop
+    Loops are followed one back: in a chain each would ask the one before once for every value it takes from there.
+    """
+
+    def __init__(self, loop: Instruction, *, follows_loops: bool = True) -> None:
+        self.loop, self.follows_loops = loop, follows_loops
         self.body, self.condition = while_parts(loop)
 
     def counter(self) -> LoopCounter | None:
@@ -205,7 +209,9 @@ class _Counter:
 
     def _start(self, index: int) -> int | None:
         instruction = _element(self.loop.operands[0], index).instruction
-        return _integer(instruction) if instruction.opcode == "constant" else _left_by_loop(instruction)
+        if instruction.opcode == "constant":
+            return _integer(instruction)
+        return _left_by_loop(instruction) if self.follows_loops else None
 
     def _step(self, index: int) -> int | None:
         update, scope = _element(self.body.root, index)
@@ -225,7 +231,7 @@ def _left_by_loop(value: Instruction) -> int | None:
     """The end of another loop's counter: TensorFlow's gradient of a loop runs as often as that said it ran."""
     if value.opcode != "get-tuple-element" or value.operands[0].opcode != "while":
         return None
-    counter = loop_counter(value.operands[0])
+    counter = _Counter(value.operands[0], follows_loops=False).counter()
     if counter is None or counter.index != value.tuple_index:
         return None
     return counter.start + counter.step * counter.trips

@@ -304,3 +304,17 @@ def test_the_most_trips_of_a_loop_that_may_end_before_are_a_guess_if_they_are_fe
     text = TWO_LIMITS.replace("first = pred[] compare(i, n), direction=LT", never)
     module = load(text.replace("LIMIT", str(most)).replace("INDEX", "0").replace("add(p, one)", "add(p, p)"))
     assert trip_count(module.by_name("loop")) == (trips, False)
+
+
+def test_a_chain_of_loops_is_followed_one_back() -> None:
+    """Each starts both its counters where the one before ended: followed to the first, forty took 2^40 steps."""
+    text = TWO_LIMITS.replace("LIMIT", "20").replace("INDEX", "0")
+    head, tail = text.split("  again = ")
+    for k in range(40):
+        before = "ran" if k == 0 else f"ran{k - 1}"
+        head += f"  from{k} = (s32[], s32[], s32[]) tuple({before}, {before}, most)\n"
+        head += f"  loop{k} = (s32[], s32[], s32[]) while(from{k}), condition=condition, body=body\n"
+        head += f"  ran{k} = s32[] get-tuple-element(loop{k}), index=0\n"
+    module = load(f"{head}  again = {tail}")
+    assert trip_count(module.by_name("loop0")) == (0, True)
+    assert not trip_count(module.by_name("loop39")).is_exact
